@@ -1,0 +1,268 @@
+"""What travels between the parts: frozen dataclasses and the protocols they meet at.
+
+Struct of arrays: one object describes all K clients of a message along a leading axis. Models are flat vectors
+`theta[P]`, or `[K, P]` for K clients, in any array namespace (numpy, or torch tensors that stay on the GPU). Everything the
+mechanism reasons about (`alpha, R, s, zeta, gamma`) is numpy float64. State is passed and returned, never held.
+
+Names follow the paper in ASCII; see docs/notation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = Any  # numpy.ndarray or torch.Tensor; the core never asks which (see arrays.py)
+Floats = np.ndarray  # float64
+Ints = np.ndarray
+Bools = np.ndarray
+
+JOINED, DECLINED, ABSENT, REFUSED = "joined", "declined", "absent", "refused"
+
+SPLITS = ("train", "validation", "test")  # a silo's own data: to learn from, to decide by, to judge a claim by
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Local work
+
+
+@dataclass(frozen=True)
+class LocalSpec:
+    """What one round of local training is. `lr` is this round's (decay already applied)."""
+
+    epochs: int = 5
+    batch_size: int = 50
+    lr: float = 0.1
+    weight_decay: float = 0.0
+    clip: float = 0.0  # bound on the gradient's norm after weight decay; 0 = none
+    augment: bool = False
+    optimiser: str = "sgd"
+    momentum: float = 0.0
+    prox: float = 0.0  # mu of (mu/2)||theta_k - anchor||^2
+    objective: str = "mean"  # or "propfair": -log(1 - F/bound)
+    bound: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well models do on some data. `accuracy` is the task's headline score, higher is better."""
+
+    accuracy: Floats
+    loss: Floats
+
+    def metric(self, name: str) -> Floats:
+        """The utility the paper speaks of (reading 9): accuracy, or negative loss."""
+        return self.accuracy if name == "accuracy" else -self.loss
+
+
+class Task(Protocol):
+    """A model, an optimiser and the data of every silo; the only thing that touches examples."""
+
+    silos: Sequence[str]
+    examples: Ints  # training examples per silo
+    parameters: int  # leading entries of theta that are trained; the rest are buffers, averaged plainly
+    size: int  # all entries of theta
+
+    def init(self, seed: int) -> Array:
+        """The initial model, `theta[size]`."""
+        ...
+
+    def train(
+        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Array | None = None
+    ) -> Array:
+        """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to."""
+        ...
+
+    def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
+        """Scores `[K]` of `theta[K, size]`, client by client, on the client's own `split` (NaN where it has none)."""
+        ...
+
+    def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
+        """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`."""
+        ...
+
+    def test(self, theta: Array) -> Scores | None:
+        """Scores (shape `[1]`) of one model on the global test set, where there is one."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The seam
+
+
+@dataclass(frozen=True)
+class Announcements:
+    """What the server tells each client of a round (SPEC step 1)."""
+
+    run: str
+    round: int
+    clients: Ints  # [K]
+    theta: Array  # [P], the same for all
+    alpha_formed: Floats  # [K]: the weight with which the client went into this theta
+    alpha_announced: Floats  # [K]: the weight it is asked to judge
+    s: Floats
+    local: LocalSpec
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What clients measured on the way; NaN where nothing was measured. All `[K]`."""
+
+    global_: Scores  # the announced model, validation data
+    own: Scores  # the client's own model before training
+    offered: Scores  # the model it was offered
+    train_loss: Floats  # training loss at theta before training, where the mechanism needs it
+    concession: Floats  # c in [0, 1] of the offer
+    evaluations: Ints  # forward passes over the validation data to find the offer
+    examples: Ints
+    promised: Floats  # u_k(alpha_announced; zeta) of the last curve
+    r2: Floats  # of the new fit
+    test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
+
+    @property
+    def eq1(self) -> Bools:
+        """Eq. 1 on realised accuracy, whichever rule is in force (False in a client's first round: no own model)."""
+        return self.global_.accuracy > self.own.accuracy
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What came back (SPEC step 6). Rows of `theta` matter only where `status` is joined."""
+
+    round: int
+    clients: Ints  # [K]
+    status: Sequence[str]  # [K]
+    reason: Sequence[str]  # [K], one short sentence each
+    theta: Array  # [K, P]
+    gamma: Floats  # [K], NaN where there is no curve
+    zeta: Floats  # [K, size of the family]
+    measurements: Measurements
+
+    @property
+    def joined(self) -> Bools:
+        return np.array([status == JOINED for status in self.status])
+
+
+class Federation(Protocol):
+    """The only seam: in process, over Flower, or replayed. Nothing above it knows which."""
+
+    silos: Sequence[str]
+
+    def exchange(self, announcements: Announcements) -> Reports: ...
+
+    def snapshot(self) -> dict[str, Array]:
+        """All client-side state as named arrays, for a checkpoint."""
+        ...
+
+    def restore(self, arrays: Mapping[str, Array]) -> None: ...
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mechanisms
+
+
+class UtilityFamily(Protocol):
+    """A concave parametric curve `u(r; zeta)` on [0, 1]. `r` broadcasts against the clients: `[K]` or `[..., K]`."""
+
+    name: str
+    size: int  # numbers in zeta
+
+    def fit(self, r: Floats, u: Floats, weights: Floats) -> Floats:
+        """Weighted least squares of `u[K, M]` at the common nodes `r[M]`: `zeta[K, size]`."""
+        ...
+
+    def value(self, zeta: Floats, r: Floats) -> Floats: ...
+
+    def slope(self, zeta: Floats, r: Floats) -> Floats: ...
+
+    def curvature(self, zeta: Floats, r: Floats) -> Floats: ...
+
+    def interval(self, zeta: Floats, gamma: Floats) -> tuple[Floats, Floats]:
+        """`{r in [0, 1] : u(r) >= gamma}` as `(lo[K], hi[K])`; NaN where empty."""
+        ...
+
+    def problem(self, zeta: Floats) -> str | None:
+        """What is wrong with these parameters, naming the client and the value; None when all is well."""
+        ...
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a solver can prove about its answer. `gap` is rigorous: primal minus a feasible dual's objective."""
+
+    primal: float
+    dual: float
+    gap: float
+    slack_error: float  # ||t - t*|| <= sqrt(2 gap) for the squared objective
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Aggregation weights, where they came from, and how far to trust them."""
+
+    alpha: Floats  # [N], expected weights R^T s
+    status: str  # "optimal", or what went wrong in one word; see program/
+    reason: str = ""  # cause and remedy, a full sentence, when something is off
+    R: Floats | None = None  # [n_s, N]
+    s: Floats | None = None  # [n_s]
+    slack: Floats | None = None  # [N]
+    satisfied: Bools | None = None  # [N]: u_k(alpha_k) >= gamma_k - tolerance
+    certificate: Certificate | None = None
+    fallback: str | None = None  # which step of SPEC section 5 was taken
+    applied: Floats | None = None  # [N], where what is aggregated differs from alpha (a sampled row)
+    fresh: Floats | None = None  # [N], explicit weights on this round's updates (FedVARP) ...
+    stored: Floats | None = None  # [N], ... and on the remembered ones
+
+    @property
+    def gap(self) -> float | None:
+        return None if self.certificate is None else self.certificate.gap
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What has to be computed for a mechanism, a rule or an offer; a run computes the union."""
+
+    curve: bool = False
+    train_loss: bool = False
+
+    def __or__(self, other: Needs) -> Needs:
+        return Needs(self.curve or other.curve, self.train_loss or other.train_loss)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a mechanism sees when it allocates: the round's reports plus what the server knows of everybody.
+
+    All arrays cover all N silos in the server's order; `gamma` and `zeta` are the last ones known.
+    """
+
+    round: int
+    joined: Bools
+    active: Bools
+    gamma: Floats
+    zeta: Floats
+    examples: Ints
+    train_loss: Floats
+    delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
+    previous: Allocation
+
+
+class Mechanism(Protocol):
+    """How weights are chosen. A frozen value; its state is passed in and returned."""
+
+    needs: Needs
+    schedule: str  # "fresh" | "lagged" | "announce-next" (reading 2)
+
+    def local(self, spec: LocalSpec) -> LocalSpec:
+        """The method's own local term (FedProx's mu, say)."""
+        ...
+
+    def init(self, examples: Ints, seed: int) -> tuple[Any, Allocation]:
+        """Initial state and the weights announced in round 1."""
+        ...
+
+    def allocate(self, state: Any, round: Round, seed: int) -> tuple[Any, Allocation]: ...
