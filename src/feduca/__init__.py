@@ -1,0 +1,1 @@
+"""feduca: federated learning that rational silos choose to stay in."""
