@@ -119,7 +119,9 @@ class Measurements:
     evaluations: Ints  # forward passes over the validation data to find the offer
     examples: Ints
     promised: Floats  # u_k(alpha_announced; zeta) of the last curve
+    eq2: Floats  # 1 where Eq. 2 holds for that curve and threshold, 0 where not, NaN where there is no curve
     r2: Floats  # of the new fit
+    capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
 
     @property
@@ -158,6 +160,21 @@ class Federation(Protocol):
         ...
 
     def restore(self, arrays: Mapping[str, Array]) -> None: ...
+
+
+@dataclass(frozen=True)
+class ClientMemory:
+    """What clients keep between rounds (SPEC section 1), K of them along the leading axis. Nobody else sees it."""
+
+    trained: Bools  # has a model of its own
+    contributes: Bools  # has ever sent one
+    own: Array  # [K, P]
+    contributed: Array  # [K, P], the last model sent
+    zeta: Floats  # [K, size], true
+    gamma: Floats  # [K], true
+    zeta_reported: Floats
+    gamma_reported: Floats
+    extra: Mapping[str, Array] = field(default_factory=dict)  # a method's own, [K, ...] each
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -266,3 +283,21 @@ class Mechanism(Protocol):
         ...
 
     def allocate(self, state: Any, round: Round, seed: int) -> tuple[Any, Allocation]: ...
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Everything the server knows between two rounds; with the federation's snapshot, all that a checkpoint needs."""
+
+    round: int  # the round that comes next, from 1
+    theta: Array  # [P]
+    remembered: Array  # [N, P], see memory.py
+    last_joined: Ints  # [N], 0 = never
+    smallest_cohort: int  # fewest participants of any round so far (N before the first)
+    formed: Allocation  # the weights that went into theta
+    announced: Allocation  # the weights clients are asked to judge
+    pending: Allocation  # lagged schedules: the weights to aggregate with next
+    mechanism: Any
+    gamma: Floats  # [N], last reported
+    zeta: Floats  # [N, size], last reported
+    examples: Ints  # [N]

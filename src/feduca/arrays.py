@@ -1,0 +1,62 @@
+"""The few array operations the core needs, for numpy arrays and torch tensors alike, without importing torch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feduca.types import Array, Bools, Floats, Ints
+
+
+def like(x: Array, values: Floats | Bools) -> Array:
+    """`values` as an array of the kind, dtype and device of `x`."""
+    if hasattr(x, "new_tensor"):
+        return x.new_tensor(values)
+    return np.asarray(values, dtype=x.dtype)
+
+
+def zeros(x: Array, *shape: int) -> Array:
+    """Zeros of the kind, dtype and device of `x`."""
+    return x.new_zeros(shape) if hasattr(x, "new_zeros") else np.zeros(shape, dtype=x.dtype)
+
+
+def repeat(theta: Array, k: int) -> Array:
+    """`theta[P]` as `[k, P]` without a copy (read-only)."""
+    return theta.expand(k, -1) if hasattr(theta, "expand") else np.broadcast_to(theta, (k, *theta.shape))
+
+
+def select(mask: Bools, yes: Array, no: Array) -> Array:
+    """Row by row: `yes` where the mask holds, `no` elsewhere."""
+    column = like(yes, mask)[:, None] != 0
+    return yes.where(column, no) if hasattr(yes, "where") else np.where(column, yes, no)
+
+
+def mix(start: Array, end: Array, places: Floats) -> Array:
+    """Row by row `(1 - c) * start + c * end`; exact at both ends."""
+    c = like(end, places)[:, None]
+    return (1 - c) * start + c * end
+
+
+def combine(weights: Floats, rows: Array) -> Array:
+    """`sum_k weights_k rows_k`."""
+    return like(rows, weights) @ rows
+
+
+def take(x: Array, index: Ints) -> Array:
+    """Rows of `x`; `x` itself when all rows are asked for in order."""
+    if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
+        return x
+    return x[index]
+
+
+def put(x: Array, index: Ints, rows: Array) -> Array:
+    """A copy of `x` with `rows` written at `index`; `rows` itself when they are all of it."""
+    if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
+        return rows
+    out = x.clone() if hasattr(x, "clone") else x.copy()
+    out[index] = rows
+    return out
+
+
+def finite(x: Array) -> bool:
+    """Whether every entry is a number."""
+    return bool(x.isfinite().all()) if hasattr(x, "isfinite") else bool(np.isfinite(x).all())
