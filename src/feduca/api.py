@@ -66,7 +66,7 @@ def run(
         records.append(plain(record))
         clients.append(plain(per_client))
         if directory is not None:
-            directory.on_round(record, per_client, state)
+            directory.append(records[-1], clients[-1])
         if watch is not None:
             watch(record, per_client)
 

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ from typing import Any
 
 from feduca._version import __version__
 from feduca.errors import InputError
-from feduca.records import ClientRecord, RoundRecord, mean, plain
-from feduca.types import Array, ServerState
+from feduca.records import mean, plain
+from feduca.types import Array
 
 SCHEMA = 1
 LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
@@ -93,6 +94,24 @@ def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str
     }
 
 
+def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row for several seeds: means, the standard deviation of accuracy, and every run's directory."""
+    first = dict(rows[0])
+    if len(rows) == 1:
+        return first
+    for key in first.keys() - {"seed"}:
+        values = [row[key] for row in rows]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            first[key] = mean([float("nan") if value is None else value for value in values])
+    accuracies = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+    return first | {
+        "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+        "seed": None,
+        "seeds": [row["seed"] for row in rows],
+        "run_dirs": [row["run_dir"] for row in rows],
+    }
+
+
 def environment() -> dict[str, Any]:
     """What this run ran on."""
     versions = {}
@@ -111,12 +130,10 @@ def environment() -> dict[str, Any]:
 
 
 class RunDirectory:
-    """The files of one run, written as it goes. A sink: `on_round`, then `finish` or `fail`."""
+    """The files of one run, written as it goes. `begin`, `append` per round, then `finish` or `fail`."""
 
     def __init__(self, root: Path, name: str, config_hash: str, seed: int) -> None:
         self.path = Path(root) / name / f"{config_hash}-s{seed}"
-        self._rounds: list[dict[str, Any]] = []
-        self._clients: list[dict[str, Any]] = []
 
     def state(self) -> str | None:
         """running, finished or failed; None where there is nothing yet."""
@@ -142,11 +159,11 @@ class RunDirectory:
         except OSError as error:
             raise InputError(f"cannot write to {self.path}: {error.strerror}; choose another folder with --out") from None
 
-    def on_round(self, record: RoundRecord, clients: ClientRecord, state: ServerState) -> None:
-        for name, item, kept in (("rounds", record, self._rounds), ("clients", clients, self._clients)):
-            kept.append(plain(item))
+    def append(self, record: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
+        """One finished round, as JSON-ready records."""
+        for name, item in (("rounds", record), ("clients", clients)):
             with (self.path / f"{name}.jsonl").open("a") as file:
-                file.write(json.dumps(kept[-1]) + "\n")
+                file.write(json.dumps(item) + "\n")
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         self._write("status.json", {"schema": SCHEMA, "state": "finished", "summary": summary})

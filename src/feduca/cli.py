@@ -1,0 +1,168 @@
+"""The command line. Imports nothing heavy until a command runs, so that `feduca --help` is instant.
+
+Data go to stdout, progress to stderr. Exit code 0 only on success; 2 for bad input, with one line that says what was wrong, the
+value seen and what to do; 1 when a run failed. `--debug` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="feduca",
+    help="Federated learning that rational silos choose to stay in.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+Out = Annotated[str, typer.Option(help="Folder for run directories.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
+
+
+def _version(show: bool) -> None:
+    if show:
+        from feduca._version import __version__
+
+        typer.echo(f"feduca {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Federated learning that rational silos choose to stay in."""
+
+
+def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: int | None, device: str | None) -> Any:
+    from feduca import api
+    from feduca.config import parse_setting
+
+    return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
+
+
+@app.command()
+def run(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Out = "runs",
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Run one federation."""
+    from feduca import api, display
+
+    chosen = _recipe(source, settings, rounds, seed, device)
+    progress = display.Progress(chosen.rounds)
+    progress.start(chosen.mechanism["name"])
+    try:
+        result = api.run(chosen, out=out, watch=progress, again=again)
+    finally:
+        progress.close()
+    row = result.row()
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    typer.echo(
+        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
+        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
+    )
+    typer.echo(f"written to {row['run_dir']}")
+
+
+@app.command()
+def compare(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Out = "runs",
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Run several methods on the same data, from the same initial model, and print one table."""
+    from feduca import api, display
+    from feduca.runs import over_seeds
+
+    chosen = _recipe(source, settings, rounds, seed, device)
+    rows = api.rows(chosen)
+    progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
+    table = []
+    try:
+        for label, row in rows:
+            results = []
+            for one in row.seeds:
+                progress.start(label if len(row.seeds) == 1 else f"{label}, seed {one}")
+                results.append(api.run(row, seed=one, out=out, watch=progress, again=again))
+                progress.end_of_run()
+            table.append(over_seeds([result.row(label) for result in results]))
+    finally:
+        progress.close()
+    typer.echo(json.dumps(table) if as_json else display.comparison(table))
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """What there is: recipes, mechanisms, rules, offers, thresholds, memories, utility families."""
+    from feduca.catalogue import catalogue
+
+    entries = catalogue()
+    if as_json:
+        typer.echo(json.dumps(entries))
+        return
+    for kind, names in entries.items():
+        typer.echo(kind)
+        width = max(map(len, names))
+        for name, what in names.items():
+            typer.echo(f"  {name:<{width}}  {what}")
+
+
+@app.command()
+def doctor(out: Out = "runs", as_json: Json = False) -> None:
+    """Check that everything a run needs is here and works."""
+    from feduca.doctor import examine
+
+    findings = examine(out)
+    if as_json:
+        typer.echo(json.dumps([vars(f) for f in findings]))
+    else:
+        for f in findings:
+            typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
+    if any(not f.ok and not f.optional for f in findings):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point: errors that feduca raises on purpose become one line."""
+    from feduca.errors import FeducaError, InputError
+
+    try:
+        app()
+    except FeducaError as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"feduca: {error}", err=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+if __name__ == "__main__":
+    main()
