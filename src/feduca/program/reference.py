@@ -1,0 +1,135 @@
+"""The same program through CVXPY and Clarabel: slow, general, and written with none of our algebra.
+
+A development dependency; tests and `solver="reference"` use it. Curves that are not parabolas are replaced by the lower
+envelope of many tangents, which is what a conic solver can take; the certificate is computed with the true curves, so the
+error of that shows in the gap.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from feduca.errors import InputError
+from feduca.program.certificate import dual_bound, primal_value
+from feduca.program.problem import Problem
+from feduca.program.solution import Solution
+from feduca.types import Floats
+from feduca.utility import Quadratic
+
+TANGENTS = 129
+
+
+def _cvxpy() -> Any:
+    try:
+        import clarabel  # noqa: F401
+        import cvxpy
+    except ImportError:
+        raise InputError(
+            "solver = 'reference' needs cvxpy and clarabel, which are not installed; pip install 'feduca[dev]'"
+        ) from None
+    return cvxpy
+
+
+class _Model:
+    """Variables, constraints and mixed utilities, in units of `X = N R` and `kappa` times utility."""
+
+    def __init__(self, problem: Problem):
+        self.problem, self.cp = problem, _cvxpy()
+        n, n_s = problem.n, problem.n_s
+        slope = problem.family.slope(problem.zeta, problem.beta)
+        self.kappa = n / max(float(np.median(np.abs(slope))), 1e-3)
+        self.X = self.cp.Variable((n_s, n), nonneg=True)
+        self.rows = self.cp.sum(self.X, axis=1) == n
+        self.sums = [self.rows]
+        if problem.columns:
+            self.sums.append(self.cp.sum(self.X, axis=0) == n_s * n * problem.beta)
+        self.sums_and_curves = list(self.sums)
+        self.bound = np.flatnonzero(~problem.free())
+        self.surplus = self._mixed() - self.kappa * problem.demand[self.bound]
+
+    def _mixed(self) -> Any:
+        """`kappa * sum_i s_i u_k(X_ik / N)` of the clients that can bind, as a concave expression."""
+        problem, cp, k = self.problem, self.cp, self.bound
+        zeta, X = problem.zeta[k], self.X[:, k]
+        if isinstance(problem.family, Quadratic):
+            a, b, c = (self.kappa * zeta / np.array([problem.n**2, problem.n, 1.0])).T
+            square = problem.s @ cp.square(X)
+            return -cp.multiply(a, square) + cp.multiply(b, problem.s @ X) + c
+        top = float(min(1.0, (problem.n_s * problem.beta).max())) if problem.columns else 1.0
+        height = cp.Variable(X.shape)
+        for r in np.linspace(0.0, top, TANGENTS):
+            value = self.kappa * problem.family.value(zeta, np.full(len(k), r))
+            slope = self.kappa * problem.family.slope(zeta, np.full(len(k), r)) / problem.n
+            tangent = np.tile(slope, (problem.n_s, 1))
+            self.sums_and_curves.append(height <= cp.multiply(tangent, X - r * problem.n) + value[None, :])
+        return problem.s @ height
+
+    def solve(self, objective: Any, constraints: list) -> Any:
+        program = self.cp.Problem(objective, [*self.sums_and_curves, *constraints])
+        with warnings.catch_warnings(), np.errstate(all="ignore"):  # the certificate judges accuracy, not CVXPY
+            warnings.simplefilter("ignore")
+            program.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-11, tol_feas=1e-11, max_iter=200)
+        return program
+
+    def weights(self) -> Floats:
+        """`R`, with the solver's last digits of negativity cut off and the sums repaired."""
+        R = np.maximum(np.asarray(self.X.value, float), 0.0) / self.problem.n
+        for _ in range(20):
+            if self.problem.columns:
+                R *= self.problem.n_s * self.problem.beta / np.maximum(R.sum(0), 1e-300)
+            R /= R.sum(1, keepdims=True)
+        return R
+
+
+def solve(problem: Problem, objective: str, selection: str) -> Solution:
+    """Solve for the slack, then select among the optimal weights; `bound` is proved from the first solve's multipliers."""
+    model = _Model(problem)
+    cp, n, bound = model.cp, problem.n, model.bound
+    t = cp.Variable(len(bound), nonneg=True)
+    demands = model.surplus + t >= 0
+    cost = cp.sum(t) if objective == "linear" else cp.sum_squares(t) / 2
+    program = model.solve(cp.Minimize(cost), [demands])
+    if model.X.value is None:
+        return Solution(problem.start(), 0.0, 0, f"Clarabel gave up ({program.status})")
+    R = model.weights()
+    xi = np.zeros(n)
+    scale = 1.0 if objective == "linear" else 1.0 / model.kappa
+    xi[bound] = np.asarray(demands.dual_value, float).ravel() * scale
+    row = np.asarray(model.rows.dual_value, float).ravel() * (n / model.kappa * scale)
+    lower = dual_bound(problem, R, xi, row, objective)
+    iterations = int(program.solver_stats.num_iters or 0)
+
+    # The optimal face: nobody gets more slack than in the first solve. `room` keeps it from being thinner than the
+    # solver's own accuracy, at a cost that the gap shows.
+    reached = np.asarray(t.value, float)
+    room = 1e-9 * max(1.0, float(reached.max(initial=0.0)))
+    tight = reached > 1e-6
+    face = [model.surplus + np.where(tight, reached, 0.0) + room >= 0]
+    if selection == "centre":
+        barrier = cp.sum(cp.log(model.X))
+        if (~tight).any():
+            barrier += cp.sum(cp.log(model.surplus[np.flatnonzero(~tight)]))
+        goal = cp.Maximize(barrier)
+    elif selection == "closest":
+        goal = cp.Minimize(cp.sum_squares(model.X - n * problem.start()))
+    else:
+        least = cp.Variable()
+        goal = cp.Maximize(least)
+        soft = np.flatnonzero(~tight)
+        if len(soft) == 0:
+            return Solution(R, lower, iterations)
+        face.append(model.surplus[soft] >= least)
+    try:
+        second = model.solve(goal, face)
+        iterations += int(second.solver_stats.num_iters or 0)
+        if model.X.value is not None:
+            chosen = model.weights()
+            allowance = 1e-9 * primal_value(problem.slack(R), objective) + 1e-13
+            if primal_value(problem.slack(chosen), objective) <= primal_value(problem.slack(R), objective) + allowance:
+                R = chosen
+    except cp.error.SolverError:
+        pass  # a face without interior: the first solve's point is optimal as well
+    return Solution(R, lower, iterations)
