@@ -174,7 +174,7 @@ def step(
         test=test,
     )
     status = [JOINED if yes else DECLINED for yes in join]
-    sent = select(join, new, 0 * new)  # a decliner's model stays at home
+    sent = select(join, new, zeros(new, *new.shape))  # a decliner's model stays at home
     reports = Reports(asked.round, clients, status, reason, sent, gamma_reported, zeta_reported, measurements)
     after = replace(
         memory,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from feduca.arrays import repeat, select
+from feduca.arrays import repeat, select, zeros
 from feduca.types import Allocation, Array, Bools, Floats
 
 
@@ -65,7 +65,7 @@ class ModelMemory:
         return select(joined, theta - delta, remembered)
 
     def recall(self, remembered: Array, known: Bools, theta: Array) -> Array:
-        return select(known, repeat(theta, len(known)) - remembered, 0 * remembered)
+        return select(known, repeat(theta, len(known)) - remembered, zeros(remembered, *remembered.shape))
 
     def weights(self, allocation: Allocation, joined: Bools) -> tuple[Floats, Floats]:
         return split(allocation, joined)
