@@ -1,0 +1,70 @@
+"""Which examples a client sees in which step: a function of (seed, round, client) and nothing else.
+
+Every engine follows the same plan, so engines can be compared step by step, and a client's batches do not depend on who
+else is in the call. Silos of unequal size have unequal numbers of steps: the plan is padded, `sizes` says what is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from feduca.errors import ConfigError
+from feduca.rng import stream
+from feduca.types import Ints, LocalSpec
+
+# An augmentation is one number: flip (2) x crop at all (2) x row offset (9) x column offset (9), pad-4 crops.
+AUGMENTATIONS = 2 * 2 * 9 * 9
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Local training of K clients, step by step."""
+
+    index: np.ndarray  # [S, K, B] rows of the pool; padding repeats one of the client's own rows
+    sizes: np.ndarray  # [S, K] real examples in the batch; 0 once a client is done
+    augment: np.ndarray | None  # [S, K, B] of numbers below AUGMENTATIONS
+
+    @property
+    def steps(self) -> int:
+        return len(self.index)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some batch is not full."""
+        return bool((self.sizes != self.index.shape[2]).any())
+
+
+def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints) -> Plan:
+    """The batches of one round: `rows[K]` are the clients' training rows, `clients[K]` and `seeds[K]` name streams.
+
+    Each epoch is a fresh permutation; the last batch of an epoch may be smaller and is a mini-batch like any other.
+    """
+    if spec.epochs < 0 or spec.batch_size < 1:
+        raise ConfigError(
+            f"local.epochs is {spec.epochs} and local.batch_size {spec.batch_size}: choose epochs of at least 0 and "
+            "batches of at least 1"
+        )
+    batch = min(spec.batch_size, max(len(r) for r in rows))
+    per_epoch = [-(-len(r) // batch) for r in rows]
+    steps = spec.epochs * max(per_epoch)
+    index = np.empty((steps, len(rows), batch), dtype=np.int64)
+    sizes = np.zeros((steps, len(rows)), dtype=np.int64)
+    augment = np.zeros((steps, len(rows), batch), dtype=np.int64) if spec.augment else None
+    for k, own in enumerate(rows):
+        n, own_steps = len(own), per_epoch[k] * spec.epochs
+        rng = stream(int(seeds[k]), "batches", round, int(clients[k]))
+        padded = np.zeros((spec.epochs, per_epoch[k] * batch), dtype=np.int64)  # positions in `own`
+        for epoch in range(spec.epochs):
+            padded[epoch, :n] = rng.permutation(n)
+        index[:own_steps, k] = own[padded].reshape(own_steps, batch)
+        index[own_steps:, k] = own[0]
+        full = np.full(per_epoch[k], batch)
+        full[-1] = n - batch * (per_epoch[k] - 1)
+        sizes[:own_steps, k] = np.tile(full, spec.epochs)
+        if augment is not None:
+            codes = stream(int(seeds[k]), "augment", round, int(clients[k]))
+            augment[:own_steps, k] = codes.integers(AUGMENTATIONS, size=(own_steps, batch))
+    return Plan(index, sizes, augment)

@@ -1,0 +1,245 @@
+"""Two engines with one contract: train K models, and compute outputs of K models.
+
+`Sequential` is the reference: one client after the other with plain PyTorch (`functional_call`, `torch.optim`). It runs
+any module. `Stacked` runs all clients along a leading axis, our own models natively and a user's through `vmap`. A
+finished client does not move while others still train, and padded examples weigh nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from feduca.errors import ConfigError, RunError
+from feduca.rng import derive
+from feduca.tasks import optimisers
+from feduca.tasks.batches import Plan
+from feduca.tasks.layout import Layout
+from feduca.tasks.metrics import Criterion, objective
+from feduca.tasks.models import StackedModel
+from feduca.tasks.pool import Pool
+from feduca.types import LocalSpec
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where a client's own randomness inside a model (dropout) comes from."""
+
+    seeds: np.ndarray
+    round: int
+    clients: np.ndarray
+
+    def seed(self, k: int) -> int:
+        return derive(int(self.seeds[k]), "model", self.round, int(self.clients[k])) % 2**63
+
+
+class Engine(Protocol):
+    """What a task needs of an engine. `theta` is `[K, size]`; inputs and outputs carry K in front."""
+
+    def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor: ...
+
+    def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
+        """`[K, B, outputs]` of `x[K, B, ...]`."""
+        ...
+
+    def between(self, start: Tensor, end: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """A function from `r[K, m]` to outputs `[K, m, B, outputs]` of `(1 - r) start + r end` on `x[K, B, ...]`."""
+        ...
+
+
+def mix(start: Tensor, end: Tensor, r: Tensor) -> Tensor:
+    """`(1 - r) start + r end` for tensors `[K, ...]` and `r[K, m]`: `[K * m, ...]`."""
+    shape = start.shape[1:]
+    w = r.to(start.dtype).reshape(*r.shape, *[1] * len(shape))
+    return ((1 - w) * start.unsqueeze(1) + w * end.unsqueeze(1)).reshape(-1, *shape)
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """One client after the other: the reference."""
+
+    module: nn.Module
+    layout: Layout
+    pool: Pool
+    criterion: Criterion
+
+    def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
+        optimisers.check(spec)
+        self.module.train()
+        rows = [
+            self._one(theta[k], k, plan, spec, None if anchor is None else anchor[k], keys) for k in range(len(theta))
+        ]
+        return torch.stack(rows)
+
+    def _one(self, theta: Tensor, k: int, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
+        entries = {name: value.clone() for name, value in self.layout.unpack(theta).items()}
+        params = [entries[name].requires_grad_() for name in self.layout.names[: self.layout.trained]]
+        pull = None if anchor is None else list(self.layout.unpack(anchor).values())[: self.layout.trained]
+        if spec.optimiser == "adam":
+            optimiser = torch.optim.Adam(params, lr=spec.lr, betas=optimisers.ADAM_BETAS, eps=optimisers.ADAM_EPSILON)
+        else:
+            optimiser = torch.optim.SGD(params, lr=spec.lr, momentum=spec.momentum)
+        devices = [self.pool.x.device] if self.pool.x.is_cuda else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(keys.seed(k))
+            for index, sizes, augment in _steps(plan, self.pool.x.device):
+                n = int(sizes[k])
+                if not n:
+                    break
+                rows = index[k, :n]
+                x = self.pool.examples(rows, None if augment is None else augment[k, :n])
+                outputs = functional_call(self.module, entries, (x,))
+                loss = objective(self.criterion.loss(outputs, self.pool.targets(rows)).mean(), spec)
+                optimiser.zero_grad()
+                loss.backward()
+                with torch.no_grad():
+                    for i, p in enumerate(params):
+                        assert p.grad is not None
+                        if pull is not None and spec.prox:
+                            p.grad.add_(p - pull[i], alpha=spec.prox)
+                        p.grad.add_(p, alpha=spec.weight_decay)
+                if spec.clip:
+                    nn.utils.clip_grad_norm_(params, spec.clip)
+                optimiser.step()
+        return self.layout.pack({name: value.detach() for name, value in entries.items()})
+
+    def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
+        self.module.eval()
+        with torch.no_grad():
+            return torch.stack(
+                [functional_call(self.module, self.layout.unpack(theta[k]), (x[k],)) for k in range(len(theta))]
+            )
+
+    def between(self, start: Tensor, end: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
+        def at(r: Tensor) -> Tensor:
+            theta = mix(start, end, r)
+            out = self.outputs(theta, x.repeat_interleave(r.shape[1], 0))
+            return out.reshape(*r.shape, *out.shape[1:])
+
+        return at
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """All clients at once along a leading axis."""
+
+    module: nn.Module
+    layout: Layout
+    pool: Pool
+    criterion: Criterion
+
+    def forward(self, entries: dict[str, Tensor], x: Tensor) -> Tensor:
+        """Outputs of K models; buffers in `entries` are updated in place in training mode."""
+        if isinstance(self.module, StackedModel):
+            return self.module.stacked(entries, x)
+        return vmap(lambda e, b: functional_call(self.module, e, (b,)), randomness="different")(entries, x)
+
+    def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
+        optimisers.check(spec)
+        self.module.train()
+        views = self.layout.unpack(theta)
+        entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}
+        trained = self.layout.names[: self.layout.trained]
+        params = [entries[name].requires_grad_() for name in trained]
+        pull = None if anchor is None else [self.layout.unpack(anchor)[name] for name in trained]
+        optimiser = optimisers.Optimiser(spec, params, pull)
+        devices = [self.pool.x.device] if self.pool.x.is_cuda else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(keys.seed(0))
+            for index, sizes, augment in _steps(plan, self.pool.x.device):
+                if (sizes == index.shape[1]).all():
+                    mean, active = self._losses(entries, index, augment).mean(1), None
+                elif isinstance(self.module, StackedModel):
+                    mean, active = self._masked(entries, index, sizes, augment)
+                else:
+                    mean, active = self._grouped(entries, index, sizes, augment)
+                grads = torch.autograd.grad(objective(mean, spec).sum(), params)
+                optimiser.step(list(grads), active)
+        return self.layout.pack({name: value.detach() for name, value in entries.items()})
+
+    def _losses(self, entries: dict[str, Tensor], index: Tensor, augment: Tensor | None) -> Tensor:
+        outputs = self.forward(entries, self.pool.examples(index, augment))
+        return self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
+
+    def _masked(
+        self, entries: dict[str, Tensor], index: Tensor, sizes: np.ndarray, augment: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Batches of unequal size by padding: right where examples do not see each other, as in our own models."""
+        losses = self._losses(entries, index, augment)
+        count = torch.as_tensor(sizes, device=losses.device)
+        real = torch.arange(index.shape[1], device=losses.device) < count[:, None]
+        mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
+        return mean, (count > 0).to(losses.dtype)
+
+    def _grouped(
+        self, entries: dict[str, Tensor], index: Tensor, sizes: np.ndarray, augment: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Batches of unequal size, size by size: right for any module (a BatchNorm would see padding)."""
+        mean = torch.zeros(len(index), device=index.device)
+        for n in np.unique(sizes[sizes > 0]):
+            who = torch.from_numpy(np.flatnonzero(sizes == n)).to(index.device)
+            part = {name: value[who] for name, value in entries.items()}
+            some = None if augment is None else augment[who, :n]
+            mean = mean.index_put((who,), self._losses(part, index[who, :n], some).mean(1))
+            for name in self.layout.names[self.layout.trained :]:
+                entries[name][who] = part[name]
+        return mean, torch.as_tensor(sizes > 0, dtype=torch.float32, device=index.device)
+
+    def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
+        self.module.eval()
+        with torch.no_grad():
+            return self.forward(self.layout.unpack(theta), x)
+
+    def between(self, start: Tensor, end: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
+        self.module.eval()
+        first, last = self.layout.unpack(start), self.layout.unpack(end)
+        model = self.module
+
+        @torch.no_grad()
+        def at_native(r: Tensor) -> Tensor:
+            assert isinstance(model, StackedModel)
+            entries = {name: mix(first[name], last[name], r) for name in model.after_stem(self.layout.names)}
+            out = model.rest(entries, mix(stems[0], stems[1], r))
+            return out.reshape(*r.shape, *out.shape[1:])
+
+        @torch.no_grad()
+        def at(r: Tensor) -> Tensor:
+            out = self.forward({n: mix(first[n], last[n], r) for n in first}, x.repeat_interleave(r.shape[1], 0))
+            return out.reshape(*r.shape, *out.shape[1:])
+
+        if not isinstance(model, StackedModel):
+            return at
+        with torch.no_grad():
+            stems = model.stem(first, x), model.stem(last, x)
+        return at_native
+
+
+def _steps(plan: Plan, device: torch.device) -> Iterator[tuple[Tensor, np.ndarray, Tensor | None]]:
+    index = torch.from_numpy(plan.index).to(device)
+    augment = None if plan.augment is None else torch.from_numpy(plan.augment).to(device)
+    for s in range(plan.steps):
+        yield index[s], plan.sizes[s], None if augment is None else augment[s]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    kind = device.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"engine.device is {device!r}: choose cpu or cuda")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"engine.device is {device!r}, but PyTorch sees no CUDA device here: use --device cpu")
+
+
+def out_of_memory(error: torch.OutOfMemoryError, chunk: int, batch_size: int | None = None) -> RunError:
+    """The message for a GPU that is too small."""
+    also = "" if batch_size is None else f", local.batch_size ({batch_size})"
+    return RunError(
+        f"out of GPU memory: lower engine.chunk ({chunk}){also} or task.clients, or use engine.precision bf16 "
+        f"({str(error).splitlines()[0][:120]})"
+    )

@@ -1,0 +1,66 @@
+"""A module's parameters and buffers as one flat vector `theta`, or `[K, size]` for K of them.
+
+Parameters come first, buffers (a BatchNorm's running statistics) are the tail: aggregation may treat them differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes and places of everything in `theta`."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    dtypes: tuple[torch.dtype, ...]
+    places: tuple[int, ...]  # where each entry starts, and last the end
+    trained: int  # how many of the entries are parameters
+
+    @staticmethod
+    def of(module: nn.Module) -> Layout:
+        """The layout of `module`, parameters in their own order, then buffers."""
+        parameters = dict(module.named_parameters())
+        entries = {**parameters, **dict(module.named_buffers())}
+        places = [0]
+        for tensor in entries.values():
+            places.append(places[-1] + tensor.numel())
+        return Layout(
+            names=tuple(entries),
+            shapes=tuple(tensor.shape for tensor in entries.values()),
+            dtypes=tuple(tensor.dtype for tensor in entries.values()),
+            places=tuple(places),
+            trained=len(parameters),
+        )
+
+    @property
+    def parameters(self) -> int:
+        """Entries of theta that are trained."""
+        return self.places[self.trained]
+
+    @property
+    def size(self) -> int:
+        """All entries of theta."""
+        return self.places[-1]
+
+    def unpack(self, theta: Tensor) -> dict[str, Tensor]:
+        """Everything by name, shaped `[..., *shape]`: views of `theta` where the type allows."""
+        lead = theta.shape[:-1]
+        return {
+            name: theta[..., a:b].reshape(lead + shape).to(dtype)
+            for name, shape, dtype, a, b in zip(self.names, self.shapes, self.dtypes, self.places, self.places[1:])
+        }
+
+    def pack(self, entries: dict[str, Tensor]) -> Tensor:
+        """The flat vector(s) of everything in `entries`, which may carry a leading axis."""
+        first = entries[self.names[0]]
+        lead = first.shape[: first.dim() - len(self.shapes[0])]
+        return torch.cat([entries[name].reshape(*lead, -1).to(torch.float32) for name in self.names], dim=-1)
+
+    def is_trained(self, name: str) -> bool:
+        """Whether `name` is a parameter (not a buffer)."""
+        return self.names.index(name) < self.trained

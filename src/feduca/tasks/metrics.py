@@ -1,0 +1,92 @@
+"""What outputs are worth: losses for training, scores for deciding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from feduca.errors import ConfigError
+from feduca.types import LocalSpec
+
+Score = Callable[[np.ndarray, np.ndarray], float]  # outputs[n, outputs], targets[n] -> higher is better
+
+PROPFAIR_GUARD = 0.2
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A loss per example, and the headline score; `score` None means accuracy."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]  # outputs[n, outputs], targets[n] -> [n]
+    score: Score | None = None
+    name: str = "accuracy"
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of classification, per example."""
+    return F.cross_entropy(outputs.float(), targets, reduction="none")
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of regression, per example; a model with one output predicts the target."""
+    return (outputs.float().reshape(len(targets), -1) - targets.reshape(len(targets), -1)).square().mean(1)
+
+
+def auc(outputs: np.ndarray, targets: np.ndarray) -> float:
+    """Area under the ROC curve for two classes (second output minus first, or the only output); ties count half."""
+    margin = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] > 1 else outputs[:, 0]
+    positive = targets > 0.5
+    if positive.all() or not positive.any():
+        return float("nan")  # undefined with one class only
+    _, inverse, counts = np.unique(margin, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    n = int(positive.sum())
+    return float((rank[positive].sum() - n * (n + 1) / 2) / (n * (len(targets) - n)))
+
+
+def r2(outputs: np.ndarray, targets: np.ndarray) -> float:
+    """Share of the targets' variance that the outputs explain."""
+    spread = ((targets - targets.mean()) ** 2).sum()
+    return float(1 - ((targets - outputs.reshape(targets.shape)) ** 2).sum() / spread) if spread > 0 else float("nan")
+
+
+def criterion(
+    metric: str | Score = "accuracy", loss: str | Callable[[Tensor, Tensor], Tensor] | None = None
+) -> Criterion:
+    """The criterion called `metric` (accuracy, auc, r2, or a function of outputs and targets) with its usual loss."""
+    named: dict[str, Score | None] = {"accuracy": None, "auc": auc, "r2": r2}
+    if isinstance(metric, str) and metric not in named:
+        raise ConfigError(f"task.metric is {metric!r}: choose accuracy, auc or r2, or pass a function")
+    if loss is None:
+        loss = "squared-error" if metric == "r2" else "cross-entropy"
+    losses = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+    if isinstance(loss, str) and loss not in losses:
+        raise ConfigError(f"task.loss is {loss!r}: choose cross-entropy or squared-error, or pass a function")
+    return Criterion(
+        losses[loss] if isinstance(loss, str) else loss,
+        named[metric] if isinstance(metric, str) else metric,
+        metric if isinstance(metric, str) else getattr(metric, "__name__", "score"),
+    )
+
+
+def objective(batch_loss: Tensor, spec: LocalSpec) -> Tensor:
+    """What local training minimises, of mini-batch mean losses `F[K]`.
+
+    PropFair minimises -log(1 - F/bound), which ends at F = bound. Where 1 - F/bound falls below 0.2 we go on along the
+    tangent, so that a loss beyond the bound still has a (large, finite) gradient.
+    """
+    if spec.objective == "mean":
+        return batch_loss
+    if spec.objective != "propfair":
+        raise ConfigError(f"local.objective is {spec.objective!r}: choose mean or propfair")
+    if not spec.bound > 0:
+        raise ConfigError(f"local.bound is {spec.bound}: propfair needs an upper bound of the loss above 0, such as 5")
+    room = 1 - batch_loss / spec.bound
+    inside = -torch.log(room.clamp(min=PROPFAIR_GUARD))
+    beyond = (PROPFAIR_GUARD - room) / PROPFAIR_GUARD - float(np.log(PROPFAIR_GUARD))
+    return torch.where(room > PROPFAIR_GUARD, inside, beyond)

@@ -1,0 +1,103 @@
+"""The models: each an ordinary `torch.nn.Module`, and each with a forward pass over K models at once.
+
+`forward(x[B, ...])` is plain PyTorch and what the sequential engine runs. `stem` and `rest` take parameters `[K, ...]`
+and inputs `[K, B, ...]`. The stem is the first linear map: it is affine in the parameters, so between two models its
+output need not be computed again (engines use that for utility curves).
+
+Dense weights are `[in, out]`, the layout in which batched products and their gradients run fastest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from feduca.errors import ConfigError
+
+Params = Mapping[str, Tensor]
+
+
+class StackedModel(nn.Module):
+    """A module that can also run K sets of parameters at once. `first` is the name of the stem's layer."""
+
+    first: str
+
+    def after_stem(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` that `rest` needs."""
+        return [name for name in names if not name.startswith(f"{self.first}.")]
+
+    def stem(self, params: Params, x: Tensor) -> Tensor:
+        """The first linear map: `x[K, B, ...]` to `[K, B', ...]`, affine in the parameters."""
+        raise NotImplementedError
+
+    def rest(self, params: Params, h: Tensor) -> Tensor:
+        """From the stem's output to the model's, `[K, B, outputs]`."""
+        raise NotImplementedError
+
+    def stacked(self, params: Params, x: Tensor) -> Tensor:
+        """The outputs of K models on their own inputs."""
+        return self.rest(params, self.stem(params, x))
+
+
+class Dense(nn.Module):
+    """`x @ weight + bias` with PyTorch's usual initial values for a linear layer."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+def dense(params: Params, name: str, x: Tensor) -> Tensor:
+    """K dense layers at once: `x[K, B, in]` with the parameters called `name`."""
+    return torch.baddbmm(params[f"{name}.bias"].unsqueeze(1), x, params[f"{name}.weight"])
+
+
+class MLP(StackedModel):
+    """A perceptron with ReLU; without hidden layers, logistic regression."""
+
+    first = "layers.0"
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int):
+        super().__init__()
+        sizes = [inputs, *hidden, outputs]
+        self.layers = nn.ModuleList(Dense(a, b) for a, b in itertools.pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        for i, layer in enumerate(self.layers):
+            x = layer(F.relu(x) if i else x)
+        return x
+
+    def stem(self, params: Params, x: Tensor) -> Tensor:
+        return dense(params, "layers.0", x.flatten(2))
+
+    def rest(self, params: Params, h: Tensor) -> Tensor:
+        for i in range(1, len(self.layers)):
+            h = dense(params, f"layers.{i}", F.relu(h))
+        return h
+
+
+NAMES = ("mlp", "logistic")
+
+
+def factory(
+    name: str, shape: tuple[int, ...], classes: int, *, hidden: Sequence[int] | None = None
+) -> tuple[Callable[[], nn.Module], str]:
+    """A function that makes the model called `name` for examples of this shape, and where its weights come from."""
+    inputs = math.prod(shape)
+    if name == "mlp":
+        sizes = tuple(hidden) if hidden is not None else ((32,) if inputs < 256 else (200, 100))
+        return (lambda: MLP(inputs, sizes, classes)), "from scratch"
+    if name == "logistic":
+        return (lambda: MLP(inputs, (), classes)), "from scratch"
+    raise ConfigError(f"task.model is {name!r}: choose one of {', '.join(NAMES)}, or pass a torch.nn.Module")

@@ -1,0 +1,101 @@
+"""One optimiser step for K models at once: every tensor carries a leading client axis.
+
+The order is that of the usual PyTorch recipe: gradient, plus the proximal pull, plus weight decay, then the clip by the
+norm over all of a client's parameters, then momentum or Adam.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from feduca.errors import ConfigError
+from feduca.types import LocalSpec
+
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
+CLIP_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_
+
+OPTIMISERS = ("sgd", "adam")
+
+
+def check(spec: LocalSpec) -> None:
+    """Refuse what no engine can do."""
+    if spec.optimiser not in OPTIMISERS:
+        raise ConfigError(f"local.optimiser is {spec.optimiser!r}: choose sgd or adam")
+    if spec.optimiser != "sgd" and spec.momentum:
+        raise ConfigError(f"local.momentum is {spec.momentum} with adam: momentum belongs to sgd; set it to 0")
+    if not spec.lr >= 0:
+        raise ConfigError(f"local.lr is {spec.lr}: a learning rate is a number of at least 0")
+
+
+def per_client(value: Tensor, like: Tensor) -> Tensor:
+    """`value[K]` shaped to multiply `like[K, ...]`."""
+    return value.view(-1, *[1] * (like.dim() - 1))
+
+
+def norms(grads: list[Tensor]) -> Tensor:
+    """The Euclidean norm over all of a client's gradients, `[K]`."""
+    return torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+
+
+@dataclass
+class Optimiser:
+    """The optimiser of one call of training; its state dies with the call, as a client's does between rounds."""
+
+    spec: LocalSpec
+    params: list[Tensor]
+    anchor: list[Tensor] | None = None
+    state: list[list[Tensor]] = field(default_factory=list)
+    steps: int = 0
+
+    @torch.no_grad()
+    def step(self, grads: list[Tensor], active: Tensor | None) -> None:
+        """Move the parameters; clients whose `active[K]` is 0 stay where they are (None: all move)."""
+        spec = self.spec
+        if self.anchor is not None and spec.prox:
+            for p, g, a in zip(self.params, grads, self.anchor):
+                g.add_(p - a, alpha=spec.prox)
+        if spec.weight_decay:
+            for p, g in zip(self.params, grads):
+                g.add_(p, alpha=spec.weight_decay)
+        scale = active
+        if spec.clip:
+            scale = (spec.clip / (norms(grads) + CLIP_EPSILON)).clamp_(max=1.0)
+            if spec.momentum or spec.optimiser == "adam":  # their state must see the clipped gradient
+                for g in grads:
+                    g.mul_(per_client(scale, g))
+                scale = active
+            elif active is not None:
+                scale = scale * active
+        for p, move in zip(self.params, self._direction(grads)):
+            if scale is None:
+                p.add_(move, alpha=-spec.lr)
+            else:
+                p.addcmul_(move, per_client(scale, move), value=-spec.lr)
+
+    def _direction(self, grads: list[Tensor]) -> list[Tensor]:
+        self.steps += 1
+        if self.spec.optimiser == "adam":
+            b1, b2 = ADAM_BETAS
+            first, second = self._state(0), self._state(1)
+            moves = []
+            for m, v, g in zip(first, second, grads):
+                m.lerp_(g, 1 - b1)
+                v.mul_(b2).addcmul_(g, g, value=1 - b2)
+                root = (v / (1 - b2**self.steps)).sqrt_().add_(ADAM_EPSILON)
+                moves.append((m / root).div_(1 - b1**self.steps))
+            return moves
+        if self.spec.momentum:
+            velocity = self._state(0)
+            for v, g in zip(velocity, grads):
+                v.mul_(self.spec.momentum).add_(g)
+            return velocity
+        return grads
+
+    def _state(self, which: int) -> list[Tensor]:
+        while len(self.state) <= which:
+            self.state.append([torch.zeros_like(p) for p in self.params])
+        return self.state[which]

@@ -1,0 +1,327 @@
+"""A task of silos on PyTorch: the object that federations train and evaluate through (`types.Task`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from feduca.errors import ConfigError, DataError, RunError
+from feduca.rng import derive
+from feduca.tasks.batches import plan
+from feduca.tasks.engines import Engine, Keys, Sequential, Stacked, check_device, out_of_memory
+from feduca.tasks.layout import Layout
+from feduca.tasks.metrics import Criterion
+from feduca.tasks.pool import Pool
+from feduca.types import Array, Floats, Ints, LocalSpec, Scores
+
+ENGINES = {"sequential": Sequential, "stacked": Stacked}
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to compute: `[engine]` of a recipe. `chunk` bounds how many examples are evaluated at a time."""
+
+    kind: str = "stacked"
+    device: str = "cpu"
+    precision: str = "fp32"
+    chunk: int = 10_000
+    threads: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be had here."""
+        if self.kind not in ENGINES:
+            raise ConfigError(f"engine.kind is {self.kind!r}: choose stacked or sequential")
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"engine.precision is {self.precision!r}: choose fp32, tf32 or bf16")
+        if self.chunk < 1:
+            raise ConfigError(f"engine.chunk is {self.chunk}: evaluate at least 1 example at a time")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"engine.threads is {self.threads}: use at least 1 thread")
+        check_device(self.device)
+        if self.precision == "tf32" and not self.device.startswith("cuda"):
+            raise ConfigError(f"engine.precision is tf32 on {self.device}: tf32 is CUDA's; use fp32")
+
+
+@dataclass(frozen=True)
+class Silo:
+    """Where one silo's examples lie in the pool, and whose random streams it draws from."""
+
+    name: str
+    rows: dict[str, np.ndarray]  # by split
+    client: int  # its number in its own federation
+    federation: int = 0
+
+
+@dataclass(frozen=True)
+class TorchTask:
+    """A model, its criterion and the data of every silo. Build one with `feduca.tasks.build_task`."""
+
+    make: Callable[[], nn.Module]
+    members: tuple[Silo, ...]
+    pool: Pool
+    test_pool: Pool | None
+    criterion: Criterion
+    settings: Settings = Settings()
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings.check()
+        if not self.members:
+            raise DataError("the task has no silos: give it at least one")
+        for silo in self.members:
+            if not len(silo.rows["train"]):
+                raise DataError(f"silo {silo.name} has no training data: leave it out or give it some")
+            if not len(silo.rows["validation"]):
+                raise DataError(f"silo {silo.name} has no validation data to decide by: give it some")
+        if self.settings.threads is not None:
+            torch.set_num_threads(self.settings.threads)
+        module = self.make().to(self.settings.device)
+        layout = Layout.of(module)
+        if not layout.parameters:
+            raise ConfigError("the model has no parameters: there is nothing to train")
+        engine = ENGINES[self.settings.kind](module, layout, self.pool, self.criterion)
+        object.__setattr__(self, "engine", engine)
+        object.__setattr__(self, "layout", layout)
+
+    engine: Engine = field(init=False)
+    layout: Layout = field(init=False)
+
+    # What a federation asks -------------------------------------------------------------------------------------------
+
+    @property
+    def silos(self) -> Sequence[str]:
+        return tuple(silo.name for silo in self.members)
+
+    @property
+    def examples(self) -> Ints:
+        return np.array([len(silo.rows["train"]) for silo in self.members])
+
+    @property
+    def parameters(self) -> int:
+        return self.layout.parameters
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
+    def init(self, seed: int) -> Tensor:
+        """The initial model `theta[size]`; a function of `seed` alone, the same on every device."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, "init"))
+            module = self.make()
+        entries = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return self.layout.pack({name: value.detach() for name, value in entries.items()}).to(self.settings.device)
+
+    def train(
+        self,
+        theta: Array,
+        clients: Ints,
+        spec: LocalSpec,
+        round: int,
+        seed: int | Ints,
+        anchor: Array | None = None,
+    ) -> Tensor:
+        """Local training of `theta[K, size]` by `clients[K]`. `seed` may be one per client (lockstep)."""
+        clients = self._clients(clients)
+        theta = self._models(theta, len(clients))
+        if anchor is not None:
+            anchor = self._tensor(anchor)
+            anchor = anchor.expand(len(clients), -1) if anchor.dim() == 1 else anchor
+        seeds = np.broadcast_to(np.asarray(seed, dtype=np.int64), clients.shape)
+        own = np.array([self.members[k].client for k in clients])
+        batches = plan([self.members[k].rows["train"] for k in clients], own, spec, round, seeds)
+        with self._computing(spec.batch_size):
+            return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
+
+    def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
+        """Scores `[K]` of `theta[K, size]`, client by client, on the client's own `split` (NaN where it has none)."""
+        clients = self._clients(clients)
+        theta = self._models(theta, len(clients))
+        tally = self._tally(clients, 1, split)
+        with self._computing():
+            for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
+                tally.add(self.engine.outputs(theta, self.pool.examples(index)).unsqueeze(1), index, real)
+        return tally.scores(lambda value: value[:, 0])
+
+    def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
+        """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`.
+
+        At most `chunk` examples are forwarded at a time, and no more models exist at a time than that leaves room for.
+        """
+        clients = self._clients(clients)
+        start, end = self._models(start, len(clients)), self._models(end, len(clients))
+        places = np.broadcast_to(np.asarray(places, dtype=np.float64), (len(clients), np.shape(places)[-1]))
+        r = torch.as_tensor(places.copy(), dtype=torch.float32, device=self.settings.device)
+        tally = self._tally(clients, r.shape[1], split)
+        with self._computing():
+            for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
+                at = self.engine.between(start, end, self.pool.examples(index))
+                step = max(1, self.settings.chunk // index.numel())
+                tally.add(torch.cat([at(r[:, m : m + step]) for m in range(0, r.shape[1], step)], 1), index, real)
+        return tally.scores(lambda value: value)
+
+    def test(self, theta: Array) -> Scores | None:
+        """Scores (shape `[1]`) of one model on the global test set, where there is one."""
+        if self.test_pool is None:
+            return None
+        theta = self._models(self._tensor(theta).reshape(1, -1), 1)
+        device = torch.device(self.settings.device)
+        rows = torch.arange(len(self.test_pool.y), device=device).unsqueeze(0)
+        tally = Tally(self.test_pool, self.criterion, rows, torch.tensor([rows.shape[1]], device=device), 1)
+        with self._computing():
+            for index, real in tally.slices(self.settings.chunk):
+                tally.add(self.engine.outputs(theta, self.test_pool.examples(index)).unsqueeze(1), index, real)
+        return tally.scores(lambda value: value[:, 0])
+
+    def describe(self) -> dict[str, Any]:
+        """What the record says of this task: sizes, classes, split, model, how it is computed."""
+        counts = {s: [len(silo.rows.get(s, ())) for silo in self.members] for s in ("train", "validation", "test")}
+        return {
+            **self.about,
+            "silos": list(self.silos),
+            "examples": counts,
+            "parameters": self.parameters,
+            "size": self.size,
+            "engine": {k: getattr(self.settings, k) for k in ("kind", "device", "precision", "chunk", "threads")},
+        }
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _clients(self, clients: Ints) -> Ints:
+        clients = np.atleast_1d(np.asarray(clients, dtype=np.int64))
+        if len(clients) and not (clients.min() >= 0 and clients.max() < len(self.members)):
+            raise ConfigError(f"clients {clients.tolist()} are not all silos: there are {len(self.members)}, from 0")
+        return clients
+
+    def _tensor(self, theta: Array) -> Tensor:
+        return torch.as_tensor(theta, dtype=torch.float32, device=self.settings.device).detach()
+
+    def _models(self, theta: Array, count: int) -> Tensor:
+        theta = self._tensor(theta)
+        if tuple(theta.shape) != (count, self.size):
+            raise RunError(
+                f"models have shape {tuple(theta.shape)}: expected one row of {self.size} per client ({count})"
+            )
+        return theta
+
+    def _tally(self, clients: Ints, points: int, split: str) -> Tally:
+        if split not in ("train", "validation", "test"):
+            raise ConfigError(f"split is {split!r}: choose train, validation or test")
+        rows = [self.members[k].rows.get(split, np.empty(0, np.int64)) for k in clients]
+        counts = np.array([len(r) for r in rows], dtype=np.int64)
+        padded = np.zeros((len(rows), counts.max(initial=0)), dtype=np.int64)
+        for k, r in enumerate(rows):
+            padded[k, : len(r)] = r
+        device = self.settings.device
+        return Tally(
+            self.pool,
+            self.criterion,
+            torch.from_numpy(padded).to(device),
+            torch.from_numpy(counts).to(device),
+            points,
+        )
+
+    @contextmanager
+    def _computing(self, batch_size: int | None = None):
+        with precision(self.settings):
+            try:
+                yield
+            except torch.OutOfMemoryError as error:
+                raise out_of_memory(error, self.settings.chunk, batch_size) from error
+
+
+@contextmanager
+def precision(settings: Settings):
+    """Compute inside in the precision asked for, and leave PyTorch's switches as they were."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision != "fp32"
+    kind = settings.device.split(":")[0]
+    half: AbstractContextManager = nullcontext()
+    if settings.precision == "bf16":
+        half = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
+    try:
+        with half:
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+class Tally:
+    """Scores in the making: correct answers and losses, slice by slice of padded rows `[K, n]`."""
+
+    def __init__(self, pool: Pool, criterion: Criterion, rows: Tensor, counts: Tensor, points: int):
+        self.pool, self.criterion, self.rows, self.counts = pool, criterion, rows, counts
+        self.points = points
+        self.loss = torch.zeros(len(rows), points, dtype=torch.float64, device=rows.device)
+        self.right = torch.zeros_like(self.loss)
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.full = bool((counts == rows.shape[1]).all())
+
+    def slices(self, width: int):
+        """The rows in slices of at most `width` columns, with a mask of what is not padding (None: all real)."""
+        for a in range(0, self.rows.shape[1], width):
+            index = self.rows[:, a : a + width]
+            real = None
+            if not self.full:
+                real = torch.arange(a, a + index.shape[1], device=index.device) < self.counts[:, None]
+            yield index, real
+
+    def add(self, outputs: Tensor, index: Tensor, real: Tensor | None) -> None:
+        """Count `outputs[K, M, b, C]` for the examples at `index[K, b]`."""
+        targets = self.pool.targets(index).unsqueeze(1).expand(outputs.shape[:3])
+        losses = self.criterion.loss(outputs.flatten(0, 2), targets.flatten()).view(targets.shape).double()
+        mask = None if real is None else real.unsqueeze(1)
+        self.loss += (losses if mask is None else torch.where(mask, losses, 0.0)).sum(2)
+        if self.criterion.score is None:
+            hit = outputs.argmax(-1) == targets
+            self.right += (hit if mask is None else hit & mask).sum(2)
+        else:
+            self.kept.append((outputs.float().cpu(), self.pool.targets(index).cpu()))
+
+    def scores(self, shape: Callable[[np.ndarray], np.ndarray]) -> Scores:
+        """The finished scores, `[K, M]` passed through `shape`."""
+        counts = self.counts.double().unsqueeze(1)
+        both = torch.stack([self.right / counts, self.loss / counts]).cpu().numpy()  # 0/0 is NaN: no data
+        if self.criterion.score is not None:
+            both[0] = self._scored()
+        return Scores(accuracy=shape(both[0]), loss=shape(both[1]))
+
+    def _scored(self) -> np.ndarray:
+        values = np.full((len(self.rows), self.points), np.nan)
+        if not self.kept:
+            return values
+        assert self.criterion.score is not None
+        outputs = torch.cat([o for o, _ in self.kept], 2).numpy().astype(np.float64)
+        targets = torch.cat([t for _, t in self.kept], 1).numpy()
+        for k, n in enumerate(self.counts.tolist()):
+            for m in range(self.points if n else 0):
+                values[k, m] = self.criterion.score(outputs[k, m, :n], targets[k, :n])
+        return values
+
+
+def merge(tasks: Sequence[TorchTask]) -> TorchTask:
+    """Several federations over the same data and model as one task, for lockstep: silos of all, one after the other.
+
+    Client k of federation f is silo `sum of earlier sizes + k`, and keeps the random streams it has alone: pass `train`
+    one seed per client. The examples are shared, not copied.
+    """
+    if not tasks:
+        raise ConfigError("nothing to merge: give at least one task")
+    first = tasks[0]
+    for task in tasks[1:]:
+        if task.pool.x is not first.pool.x or task.layout != first.layout or task.settings != first.settings:
+            raise ConfigError(
+                "tasks can run in lockstep only with the same data, model and engine: build them over one data set"
+            )
+    members = tuple(
+        replace(silo, name=f"{f}/{silo.name}", federation=f) for f, task in enumerate(tasks) for silo in task.members
+    )
+    about = {**first.about, "federations": [task.describe() for task in tasks]}
+    return replace(first, members=members, about=about)

@@ -1,0 +1,221 @@
+"""The stacked engine against the sequential reference, and both against plain PyTorch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feduca.errors import ConfigError
+from feduca.tasks import build_task, merge
+from feduca.tasks.metrics import criterion
+from feduca.tasks.pool import Pool
+from feduca.tasks.task import Settings, Silo, TorchTask
+from feduca.types import LocalSpec
+
+SPEC = LocalSpec(epochs=2, batch_size=10, lr=0.1)
+
+
+class WithBatchNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm, self.two = nn.Linear(64, 12, bias=False), nn.BatchNorm1d(12), nn.Linear(12, 10)
+
+    def forward(self, x):
+        return self.two(torch.relu(self.norm(self.one(x))))
+
+
+def ragged(task: TorchTask, sizes=(7, 23, 40, 61)) -> TorchTask:
+    """The same task with silos of unequal size: 1, 3, 4 and 7 steps of 10 an epoch, last batches of 7, 3, 10 and 1."""
+    members = [
+        Silo(
+            s.name,
+            {**s.rows, "train": s.rows["train"][:n], "validation": s.rows["validation"][: 3 + n // 10]},
+            s.client,
+        )
+        for s, n in zip(task.members, sizes)
+    ]
+    return replace(task, members=tuple(members))
+
+
+def both(model="mlp", **changes):
+    return [ragged(build_task(model=model, engine=kind, **changes)) for kind in ("stacked", "sequential")]
+
+
+SPECS = {
+    "plain": SPEC,
+    "decay and clip": replace(SPEC, weight_decay=1e-2, clip=0.5),
+    "momentum": replace(SPEC, momentum=0.9, clip=1.0),
+    "adam": replace(SPEC, optimiser="adam", lr=1e-3, weight_decay=1e-3, clip=1.0),
+    "prox": replace(SPEC, prox=0.5),
+    "propfair": replace(SPEC, objective="propfair", bound=2.5),
+    "big batch": replace(SPEC, batch_size=1000),
+}
+
+
+@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+def test_stacked_equals_sequential_on_unequal_silos(model, spec):
+    if model is WithBatchNorm:  # PyTorch refuses batches of one there
+        spec = replace(spec, batch_size=8 if spec.batch_size == 10 else spec.batch_size)
+    results = []
+    for task in both(model):
+        theta = task.init(1).expand(4, -1)
+        out = task.train(theta, np.arange(4), spec, round=3, seed=9, anchor=torch.zeros(task.size))
+        assert torch.isfinite(out).all()
+        results.append((out, task.evaluate(out, np.arange(4), "validation")))
+    (a, sa), (b, sb) = results
+    torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(sa.loss, sb.loss, rtol=1e-3)
+    assert (a - theta).abs().amax(1).min() > 1e-4  # everybody moved
+
+
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+def test_a_client_does_not_depend_on_who_else_trains(kind):
+    task = ragged(build_task(engine=kind))
+    theta = task.init(0)
+    together = task.train(theta.expand(4, -1), np.arange(4), SPEC, 1, 5)
+    alone = torch.cat([task.train(theta[None], np.array([k]), SPEC, 1, 5) for k in (3, 1)])
+    torch.testing.assert_close(together[[3, 1]], alone, rtol=1e-4, atol=1e-6)
+
+
+def test_one_step_by_hand():
+    """theta - lr * (gradient + decay * theta), worked out with plain autograd."""
+    task = build_task(model="logistic", clients=2, classes_per_client=10)
+    spec = LocalSpec(epochs=1, batch_size=10_000, lr=0.5, weight_decay=0.1)
+    theta = task.init(0)
+    rows = task.members[1].rows["train"]
+    weight = theta[:640].view(64, 10).clone().requires_grad_()
+    bias = theta[640:].clone().requires_grad_()
+    nn.functional.cross_entropy(task.pool.x[rows] @ weight + bias, task.pool.y[rows]).backward()
+    want = theta - 0.5 * (torch.cat([weight.grad.flatten(), bias.grad]) + 0.1 * theta)
+    got = task.train(theta.expand(2, -1), np.arange(2), spec, 0, 0)[1]
+    torch.testing.assert_close(got, want)
+
+
+def test_training_is_bit_equal_again():
+    task = ragged(build_task())
+    runs = [task.train(task.init(0).expand(4, -1), np.arange(4), SPEC, 1, 5) for _ in range(2)]
+    assert torch.equal(*runs)
+    other = task.train(task.init(0).expand(4, -1), np.arange(4), SPEC, 2, 5)
+    assert not torch.equal(runs[0], other)
+
+
+@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm])
+@pytest.mark.parametrize("chunk", [7, 100, 10_000])
+def test_along_is_evaluate_at_every_place(model, chunk):
+    places = np.random.default_rng(0).random((4, 5))
+    for task in both(model, chunk=chunk):
+        start, end = (torch.stack([task.init(4 * j + i) for i in range(4)]) for j in range(2))
+        along = task.along(start, end, places, np.arange(4), "validation")
+        for m in range(5):
+            r = torch.tensor(places[:, m : m + 1], dtype=torch.float32)
+            there = task.evaluate((1 - r) * start + r * end, np.arange(4), "validation")
+            np.testing.assert_allclose(along.accuracy[:, m], there.accuracy)
+            np.testing.assert_allclose(along.loss[:, m], there.loss, rtol=1e-5)
+
+
+def test_scores_are_float64_and_nan_without_data():
+    task = build_task()
+    scores = task.evaluate(task.init(0).expand(2, -1), np.array([0, 1]), "test")
+    assert np.isnan(scores.accuracy).all()
+    assert np.isnan(scores.loss).all()
+    assert scores.accuracy.dtype == np.float64
+    with_test = build_task(test_share=0.5)
+    assert np.isfinite(with_test.evaluate(task.init(0).expand(2, -1), np.array([0, 1]), "test").loss).all()
+
+
+def test_global_test_counts_correct_answers():
+    task = build_task(model="logistic")
+    theta = torch.zeros(task.size)
+    theta[640 + 7] = 1.0  # always answers 7
+    scores = task.test(theta)
+    assert scores is not None
+    assert task.test_pool is not None
+    assert scores.accuracy == pytest.approx([(task.test_pool.y == 7).float().mean().item()])
+
+
+def test_lockstep_gives_each_federation_what_it_has_alone():
+    tasks = [build_task(seed=s) for s in (1, 2)]
+    assert tasks[0].pool.x is tasks[1].pool.x
+    merged = merge(tasks)
+    assert len(merged.silos) == 20
+    theta = torch.stack([t.init(s) for t, s in zip(tasks, (1, 2))]).repeat_interleave(10, 0)
+    out = merged.train(theta, np.arange(20), SPEC, 4, np.repeat([1, 2], 10))
+    for f, task in enumerate(tasks):
+        alone = task.train(theta[10 * f : 10 * f + 10], np.arange(10), SPEC, 4, f + 1)
+        torch.testing.assert_close(out[10 * f : 10 * f + 10], alone, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ConfigError, match="same data, model and engine"):
+        merge([tasks[0], build_task(model="logistic")])
+
+
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+def test_dropout_is_keyed(kind):
+    def make():
+        return nn.Sequential(nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10))
+
+    task = build_task(model=make, engine=kind)
+    theta = task.init(0).expand(3, -1)
+    before = torch.get_rng_state()
+    a, b = (task.train(theta, np.arange(3), SPEC, 1, 5) for _ in range(2))
+    assert torch.equal(a, b)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not torch.allclose(a, task.train(theta, np.arange(3), SPEC, 2, 5))
+
+
+def test_regression_by_r2_with_a_users_module():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0, 0.5])).astype(np.float32)
+    silos = tuple(
+        Silo(str(k), {"train": np.arange(60 * k, 60 * k + 60), "validation": np.arange(180, 200)}, k) for k in range(3)
+    )
+    for kind in ("stacked", "sequential"):
+        task = TorchTask(lambda: nn.Linear(3, 1), silos, Pool.of(x, y), None, criterion("r2"), Settings(kind=kind))
+        theta = task.init(0).expand(3, -1)
+        out = task.train(theta, np.arange(3), LocalSpec(epochs=20, batch_size=10, lr=0.05), 0, 0)
+        assert task.evaluate(out, np.arange(3), "validation").accuracy.min() > 0.99
+        assert task.test(out[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"engine": "fast"}, "engine.kind is 'fast'"),
+        ({"device": "cuda"}, "sees no CUDA device"),
+        ({"device": "tpu"}, "engine.device is 'tpu'"),
+        ({"precision": "fp8"}, "engine.precision is 'fp8'"),
+        ({"precision": "tf32"}, "tf32 is CUDA's"),
+        ({"chunk": 0}, "engine.chunk is 0"),
+        ({"model": "transformer"}, "task.model is 'transformer'"),
+        ({"model": nn.Linear(64, 7)}, r"shape \(2, 7\): it must be \(2, 10\)"),
+        ({"model": nn.Linear(63, 10)}, r"does not take examples of shape \(64,\)"),
+        ({"data": "imagenet"}, "task.data is 'imagenet'"),
+        ({"metric": "f1"}, "task.metric is 'f1'"),
+        ({"max_examples": 0}, "task.max_examples is 0"),
+    ],
+)
+def test_what_cannot_be_built_is_said_in_one_line(changes, says):
+    if changes.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ConfigError, match=says) as caught:
+        build_task(**changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (replace(SPEC, optimiser="lion"), "local.optimiser is 'lion'"),
+        (replace(SPEC, optimiser="adam", momentum=0.9), "momentum belongs to sgd"),
+        (replace(SPEC, objective="median"), "local.objective is 'median'"),
+        (replace(SPEC, objective="propfair"), "local.bound is 0.0"),
+        (replace(SPEC, batch_size=0), "local.batch_size 0"),
+        (replace(SPEC, lr=float("nan")), "local.lr is nan"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_in_one_line(spec, says):
+    for task in both():
+        with pytest.raises(ConfigError, match=says):
+            task.train(task.init(0).expand(4, -1), np.arange(4), spec, 0, 0)
