@@ -22,7 +22,9 @@ app = typer.Typer(
 )
 
 Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")
+]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]

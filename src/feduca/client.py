@@ -85,9 +85,7 @@ def written(memory: ClientMemory, index: Ints, part: ClientMemory) -> ClientMemo
     return ClientMemory(**arrays, extra={**memory.extra, **extra})
 
 
-def leave_one_out(
-    theta: Array, own: Array, alpha: Floats, known: Bools, parameters: int
-) -> tuple[Array, Bools]:
+def leave_one_out(theta: Array, own: Array, alpha: Floats, known: Bools, parameters: int) -> tuple[Array, Bools]:
     """`theta_-k = (theta - a theta_k) / (1 - a)` (Eq. 3), theta itself where no own model is known; and who was capped.
 
     Buffers (the tail beyond `parameters`) stay theta's: extrapolated running statistics mean nothing.

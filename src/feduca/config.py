@@ -32,30 +32,30 @@ class TaskTable(_Table):
     """Which data, how they are spread over silos, and the model (SPEC section 7)."""
 
     data: str = "digits"
-    clients: int = Field(10, ge=1)
-    classes_per_client: int = Field(5, ge=1)
-    train_concentration: float = Field(0.5, gt=0)
-    validation_concentration: float = Field(1.0, gt=0)
-    validation_share: float = Field(0.2, gt=0, lt=1)
-    test_share: float = Field(0.0, ge=0, lt=1)  # part of a silo's validation data that no decision ever sees
+    clients: int = Field(default=10, ge=1)
+    classes_per_client: int = Field(default=5, ge=1)
+    train_concentration: float = Field(default=0.5, gt=0)
+    validation_concentration: float = Field(default=1.0, gt=0)
+    validation_share: float = Field(default=0.2, gt=0, lt=1)
+    test_share: float = Field(default=0.0, ge=0, lt=1)  # part of a silo's validation data that no decision ever sees
     model: str = "mlp"
     hidden: list[int] | None = None  # layer sizes where the model has a choice; None = the model's own
-    max_examples: int | None = Field(None, ge=1)  # use only so many training examples in all
+    max_examples: int | None = Field(default=None, ge=1)  # use only so many training examples in all
     data_dir: str | None = None
 
 
 class LocalTable(_Table):
     """One round of local training."""
 
-    epochs: int = Field(5, ge=1)
-    batch_size: int = Field(50, ge=1)
-    lr: float = Field(0.1, gt=0)
-    lr_decay: float = Field(1.0, gt=0, le=1)  # per round
-    weight_decay: float = Field(0.0, ge=0)
-    clip: float = Field(0.0, ge=0)  # bound on the gradient's norm after weight decay; 0 = none
+    epochs: int = Field(default=5, ge=1)
+    batch_size: int = Field(default=50, ge=1)
+    lr: float = Field(default=0.1, gt=0)
+    lr_decay: float = Field(default=1.0, gt=0, le=1)  # per round
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip: float = Field(default=0.0, ge=0)  # bound on the gradient's norm after weight decay; 0 = none
     augment: bool = False
     optimiser: Literal["sgd", "adam"] = "sgd"
-    momentum: float = Field(0.0, ge=0, lt=1)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
 
 
 class UtilityTable(_Table):
@@ -63,9 +63,9 @@ class UtilityTable(_Table):
 
     family: str = "quadratic"
     metric: Literal["accuracy", "loss"] = "accuracy"  # reading 9
-    nodes: int = Field(8, ge=3, le=64)  # Gauss-Legendre nodes of the fit
-    check: int = Field(21, ge=4)  # points of the grid R^2 is computed on
-    check_every: int = Field(1, ge=0)  # rounds between two checks; 0 = never
+    nodes: int = Field(default=8, ge=3, le=64)  # Gauss-Legendre nodes of the fit
+    check: int = Field(default=21, ge=4)  # points of the grid R^2 is computed on
+    check_every: int = Field(default=1, ge=0)  # rounds between two checks; 0 = never
     leave_out: Literal["local", "contributed"] = "local"  # reading 5
 
 
@@ -74,17 +74,17 @@ class ParticipationTable(_Table):
 
     rule: Literal["always", "accuracy", "utility"] = "utility"  # everybody; Eq. 1; Eq. 2
     ties: Literal["strict", "loss"] = "strict"  # Eq. 1, equal accuracy: no; or decided by lower loss
-    warm_start: int = Field(0, ge=0)  # rounds in which everybody joins first
+    warm_start: int = Field(default=0, ge=0)  # rounds in which everybody joins first
     threshold: Literal["previous-weight", "local-baseline"] = "previous-weight"  # reading 3
-    tolerance: float = Field(1e-6, ge=0)  # reading 8
+    tolerance: float = Field(default=1e-6, ge=0)  # reading 8
 
 
 class OfferTable(_Table):
     """What a client is asked to accept (SPEC section 10)."""
 
     kind: Literal["global", "least-concession", "best-mixture"] = "global"
-    margin: float = Field(0.0, ge=0)
-    points: int = Field(10, ge=2)
+    margin: float = Field(default=0.0, ge=0)
+    points: int = Field(default=10, ge=2)
 
 
 class ReportingTable(_Table):
@@ -105,7 +105,7 @@ class MemoryTable(_Table):
 class AggregationTable(_Table):
     """How updates become the next model."""
 
-    eta_s: float = Field(1.0, gt=0)
+    eta_s: float = Field(default=1.0, gt=0)
 
 
 class EngineTable(_Table):
@@ -114,8 +114,8 @@ class EngineTable(_Table):
     kind: Literal["stacked", "sequential"] = "stacked"
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    chunk: int | None = Field(None, ge=1)
-    threads: int | None = Field(None, ge=1)
+    chunk: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
 
 
 class CompareRow(_Table):
@@ -127,8 +127,8 @@ class Recipe(_Table):
     """A validated recipe. `mechanism` holds the name and every option of the chosen mechanism."""
 
     name: str = "run"
-    rounds: int = Field(30, ge=1)
-    seeds: list[int] = Field([0], min_length=1)
+    rounds: int = Field(default=30, ge=1)
+    seeds: list[int] = Field(default=[0], min_length=1)
     diagnostics: bool = False  # compute Eq. 2 and its curve for everybody, whether needed or not
     task: TaskTable = TaskTable()
     local: LocalTable = LocalTable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from feduca import mechanisms, utility
 from feduca.aggregation import Weighted
@@ -38,7 +39,7 @@ def make_task(recipe: Recipe, seed: int) -> Task:
     from feduca.tasks import build_task  # torch from here on
 
     t, e = recipe.task, recipe.engine
-    options = {} if e.chunk is None else {"chunk": e.chunk}
+    options: dict[str, Any] = {} if e.chunk is None else {"chunk": e.chunk}
     return build_task(
         data=t.data,
         clients=t.clients,

@@ -16,7 +16,8 @@ from feduca.types import Allocation, Array, Bools, Floats
 
 
 class Memory(Protocol):
-    kind: str
+    @property
+    def kind(self) -> str: ...
 
     def store(self, remembered: Array, joined: Bools, theta: Array, delta: Array) -> Array:
         """`remembered` after a round whose participants sent `delta = theta - theta_k`."""

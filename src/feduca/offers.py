@@ -7,7 +7,7 @@ model. Searching `c` costs forward passes over the validation data; they are cou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -38,7 +38,8 @@ class Offered:
 
 
 class Offer(Protocol):
-    needs: Needs
+    @property
+    def needs(self) -> Needs: ...
 
     def of(self, asked: Asked) -> Steps[Offered]:
         """A coroutine that may ask for evaluations (`work.Along`) and returns the offers."""
@@ -65,7 +66,7 @@ def _improves(new: Scores, old: Scores, metric: str, ties: str) -> Bools:
 class Global:
     """The shared model itself: the paper's offer."""
 
-    needs: Needs = Needs()
+    needs: ClassVar[Needs] = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         none = np.zeros(len(asked.clients))
@@ -84,7 +85,7 @@ class LeastConcession:
     points: int = 10
     ties: str = "strict"
     metric: str = "accuracy"
-    needs: Needs = Needs()
+    needs: ClassVar[Needs] = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         k = len(asked.clients)
@@ -121,7 +122,7 @@ class BestMixture:
     points: int = 10
     ties: str = "strict"
     metric: str = "accuracy"
-    needs: Needs = Needs()
+    needs: ClassVar[Needs] = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         k = len(asked.clients)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+Column = Sequence[Any] | np.ndarray
+
 
 @dataclass(frozen=True)
 class RoundRecord:
@@ -50,28 +52,28 @@ class ClientRecord:
     round: int
     status: Sequence[str]
     reason: Sequence[str]
-    alpha: Sequence[float]  # weights that formed the new model
-    announced: Sequence[float]  # weights announced with it
-    slack: Sequence[float] | None
-    satisfied: Sequence[bool] | None
-    zeta: Sequence[Sequence[float]]
-    gamma: Sequence[float]
-    eq1: Sequence[bool]  # Eq. 1 on realised accuracy, whichever rule is in force
-    eq2: Sequence[float]  # Eq. 2 where a curve exists
-    global_accuracy: Sequence[float]  # validation data, before training
-    own_accuracy: Sequence[float]
-    offered_accuracy: Sequence[float]
-    concession: Sequence[float]
-    evaluations: Sequence[int]
-    promised: Sequence[float]
-    promise_kept: Sequence[float]  # realised minus promised utility
-    r2: Sequence[float]
-    capped: Sequence[bool]
-    staleness: Sequence[int]  # rounds since the update in use was made
-    update_norm: Sequence[float]
-    test_deployed: Sequence[float] | None  # on data no decision ever saw
-    test_own: Sequence[float] | None
-    test_global: Sequence[float] | None
+    alpha: Column  # weights that formed the new model
+    announced: Column  # weights announced with it
+    slack: Column | None
+    satisfied: Column | None
+    zeta: Column
+    gamma: Column
+    eq1: Column  # Eq. 1 on realised accuracy, whichever rule is in force
+    eq2: Column  # Eq. 2 where a curve exists
+    global_accuracy: Column  # validation data, before training
+    own_accuracy: Column
+    offered_accuracy: Column
+    concession: Column
+    evaluations: Column
+    promised: Column
+    promise_kept: Column  # realised minus promised utility
+    r2: Column
+    capped: Column
+    staleness: Column  # rounds since the update in use was made
+    update_norm: Column
+    test_deployed: Column | None  # on data no decision ever saw
+    test_own: Column | None
+    test_global: Column | None
 
 
 def plain(value: Any) -> Any:

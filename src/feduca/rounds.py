@@ -203,9 +203,7 @@ def steps(
 ) -> Iterator[tuple[RoundRecord, ClientRecord, ServerState]]:
     """The loop as a generator for users: one item per finished round."""
     finished: list[tuple[RoundRecord, ClientRecord, ServerState]] = []
-    loop = rounds(
-        server, theta, examples, evaluate=evaluate, on_round=lambda *item: finished.append(item), state=state
-    )
+    loop = rounds(server, theta, examples, evaluate=evaluate, on_round=lambda *item: finished.append(item), state=state)
     asked = next(loop, None)
     while asked is not None:
         try:
@@ -238,7 +236,7 @@ def _record(
     n_s = 1 if used.s is None else len(used.s)
     expected = pointwise = None
     if used.s is not None and n_s > 1 and used.fallback != "relax":
-        delta = getattr(server.mechanism, "delta", None)
+        delta = getattr(server.mechanism, "delta", np.inf)
         expected, pointwise = theory.discrepancy_bounds(n_s, n, delta, used.s, beta)
     gaps = None
     if solved.R is not None and solved.s is not None and np.isfinite(after.zeta).all():

@@ -1,10 +1,10 @@
 """Run directories: `OUT/<name>/<confighash>-s<seed>/`, where a run leaves everything it did, as text one can read.
 
-    config.toml    the resolved recipe, seed included: run it again from here
-    env.json       versions and machine
-    rounds.jsonl   one RoundRecord per line
-    clients.jsonl  one ClientRecord per line
-    status.json    running | finished | failed, the schema version, and the summary once there is one
+config.toml    the resolved recipe, seed included: run it again from here
+env.json       versions and machine
+rounds.jsonl   one RoundRecord per line
+clients.jsonl  one ClientRecord per line
+status.json    running | finished | failed, the schema version, and the summary once there is one
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ class RunDirectory:
             (self.path / "rounds.jsonl").touch()
             (self.path / "clients.jsonl").touch()
         except OSError as error:
-            raise InputError(f"cannot write to {self.path}: {error.strerror}; choose another folder with --out") from None
+            raise InputError(
+                f"cannot write to {self.path}: {error.strerror}; choose another folder with --out"
+            ) from None
 
     def append(self, record: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
         """One finished round, as JSON-ready records."""

@@ -61,10 +61,23 @@ class Scores:
 class Task(Protocol):
     """A model, an optimiser and the data of every silo; the only thing that touches examples."""
 
-    silos: Sequence[str]
-    examples: Ints  # training examples per silo
-    parameters: int  # leading entries of theta that are trained; the rest are buffers, averaged plainly
-    size: int  # all entries of theta
+    @property
+    def silos(self) -> Sequence[str]: ...
+
+    @property
+    def examples(self) -> Ints:
+        """Training examples per silo."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """How many leading entries of theta are trained; the rest are buffers, averaged plainly."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """All entries of theta."""
+        ...
 
     def init(self, seed: int) -> Array:
         """The initial model, `theta[size]`."""
@@ -151,7 +164,8 @@ class Reports:
 class Federation(Protocol):
     """The only seam: in process, over Flower, or replayed. Nothing above it knows which."""
 
-    silos: Sequence[str]
+    @property
+    def silos(self) -> Sequence[str]: ...
 
     def exchange(self, announcements: Announcements) -> Reports: ...
 
@@ -184,8 +198,13 @@ class ClientMemory:
 class UtilityFamily(Protocol):
     """A concave parametric curve `u(r; zeta)` on [0, 1]. `r` broadcasts against the clients: `[K]` or `[..., K]`."""
 
-    name: str
-    size: int  # numbers in zeta
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """How many numbers are in zeta."""
+        ...
 
     def fit(self, r: Floats, u: Floats, weights: Floats) -> Floats:
         """Weighted least squares of `u[K, M]` at the common nodes `r[M]`: `zeta[K, size]`."""
@@ -271,8 +290,13 @@ class Round:
 class Mechanism(Protocol):
     """How weights are chosen. A frozen value; its state is passed in and returned."""
 
-    needs: Needs
-    schedule: str  # "fresh" | "lagged" | "announce-next" (reading 2)
+    @property
+    def needs(self) -> Needs: ...
+
+    @property
+    def schedule(self) -> str:
+        """fresh, lagged or announce-next (reading 2)."""
+        ...
 
     def local(self, spec: LocalSpec) -> LocalSpec:
         """The method's own local term (FedProx's mu, say)."""

@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy_task import NumpyTask
 
 import feduca
 from feduca.mechanisms import registry
+from numpy_task import NumpyTask
 
 RULES = {
     "always": {"participation.rule": "always"},

@@ -1,7 +1,7 @@
 """One hand-computed round of FedAvg and of FedUCA on two tiny clients, and what the loop promises around it.
 
-The two silos have one-parameter models. Training adds 1 to silo 0's model and subtracts 2 from silo 1's; the score of a model x is
-1 - (x - goal)^2 with goals 1 and -1, so every number below can be checked with pencil and paper.
+The two silos have one-parameter models. Training adds 1 to silo 0's model and subtracts 2 from silo 1's; the score of a model x
+is 1 - (x - goal)^2 with goals 1 and -1, so every number below can be checked with pencil and paper.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy_task import NumpyTask
 
 from feduca import rounds as loop
 from feduca.aggregation import Weighted
@@ -25,6 +24,7 @@ from feduca.participation import AccuracyImproves, Always, UtilityThreshold
 from feduca.rounds import Server
 from feduca.types import LocalSpec, Needs, Scores
 from feduca.utility import Quadratic
+from numpy_task import NumpyTask
 
 GOALS = np.array([1.0, -1.0])
 MOVES = np.array([1.0, -2.0])
@@ -67,7 +67,7 @@ def play(mechanism, rule=None, memory="update", rounds=1, offer=None, **how):
 
 def test_fedavg_by_hand():
     items, _ = play(FedAvg(), AccuracyImproves(), rounds=2)
-    (first, clients, state), (second, after, last) = items
+    (first, _, state), (second, after, last) = items
     # Round 1: both join, train 0 to 1 and 0 to -2; theta = (1 - 2) / 2 = -1/2.
     assert state.theta == pytest.approx([-0.5])
     assert first.participation == 1
@@ -101,7 +101,7 @@ def test_weights_by_examples():
 def test_feduca_by_hand():
     mechanism = FedUCA(n_s=1, start="uniform", selection="closest")
     items, federation = play(mechanism, UtilityThreshold(), rounds=1)
-    record, clients, state = items[0]
+    record, _, state = items[0]
     # Round 1, theta_-k = theta = 0. Silo 0's path is x = r: 1 - (r - 1)^2 = -r^2 + 2r + 0. Silo 1's is x = -2r:
     # 1 - (1 - 2r)^2 = -4r^2 + 4r + 0. Quadratic curves are fitted exactly.
     assert federation.reports[0].zeta == pytest.approx(np.array([[1, 2, 0], [4, 4, 0]]), abs=1e-9)
@@ -116,7 +116,7 @@ def test_feduca_by_hand():
 
 def test_feduca_second_round_by_hand():
     items, federation = play(FedUCA(n_s=1, start="uniform", selection="closest"), UtilityThreshold(), rounds=2)
-    record, clients, state = items[1]
+    clients = items[1][1]
     assert list(clients.status) == ["joined", "joined"]
     # Own models are 1 and -2, theta = -1/2, a = 1/2, so theta_-k = 2 theta - own = -2 and 1. New models: 1/2 and -5/2.
     # Silo 0: x = -2 + 2.5 r, 1 - (2.5 r - 3)^2 = -6.25 r^2 + 15 r - 8.

@@ -1,7 +1,7 @@
 """Recorded reports: keep what clients answered, on disk if you like, and play it back to the same loop.
 
-Useful to try another mechanism's arithmetic on real answers, to pin a round in a test, and to look into a run afterwards. Arrays go
-into safetensors, the rest into its metadata; nothing is ever unpickled.
+Useful to try another mechanism's arithmetic on real answers, to pin a round in a test, and to look into a run afterwards. Arrays
+go into safetensors, the rest into its metadata; nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def pack(reports: Reports) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def unpack(arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> Reports:
     """The inverse of `pack`."""
-    rest = dict(arrays)
+    rest: dict[str, Any] = dict(arrays)
     head = {name: rest.pop(name) for name in ("clients", "theta", "gamma", "zeta")}
     scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
     test = {name.removeprefix("test."): rest.pop(name) for name in list(rest) if name.startswith("test.")}

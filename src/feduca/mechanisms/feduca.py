@@ -56,10 +56,8 @@ class FedUCA:
     def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
         """R^0 and s^0, which Algorithm 1 takes as inputs."""
         beta, s = target(examples, self.beta), self._draw_s(seed, 0)
-        if self.start == "uniform":
-            R = np.tile(beta, (self.n_s, 1))
-        else:
-            R = _random_strategies(self.n_s, beta, stream(seed, "R0"))
+        uniform = self.start == "uniform"
+        R = np.tile(beta, (self.n_s, 1)) if uniform else _random_strategies(self.n_s, beta, stream(seed, "R0"))
         return None, self._sampled(Allocation(s @ R, "initial", R=R, s=s), seed, 0)
 
     def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
