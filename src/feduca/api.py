@@ -47,8 +47,8 @@ def run(
 ) -> RunResult:
     """Run one federation (the recipe's first seed) and return what happened.
 
-    `settings` changes recipe entries by dotted key, `task` puts your own model and data in place of the recipe's. With `out`, the run
-    directory is written below it, and a run that is already finished there is read back (`again` repeats it).
+    `settings` changes recipe entries by dotted key, `task` puts your own model and data in place of the recipe's. With
+    `out`, the run directory is written below it, and a run that is finished there already is read back (`again` repeats it).
     """
     chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device)
     seed = chosen.seeds[0]

@@ -7,7 +7,7 @@ model. Searching `c` costs forward passes over the validation data; they are cou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def _improves(new: Scores, old: Scores, metric: str, ties: str) -> Bools:
 class Global:
     """The shared model itself: the paper's offer."""
 
-    needs: ClassVar[Needs] = Needs()
+    needs = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         none = np.zeros(len(asked.clients))
@@ -85,7 +85,7 @@ class LeastConcession:
     points: int = 10
     ties: str = "strict"
     metric: str = "accuracy"
-    needs: ClassVar[Needs] = Needs()
+    needs = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         k = len(asked.clients)
@@ -122,7 +122,7 @@ class BestMixture:
     points: int = 10
     ties: str = "strict"
     metric: str = "accuracy"
-    needs: ClassVar[Needs] = Needs()
+    needs = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         k = len(asked.clients)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def beats(offered: Scores, own: Scores, ties: str = "strict", margin: float = 0.
 class Always:
     """Everybody in: what ordinary federated learning assumes, and the ceiling to compare with."""
 
-    needs: ClassVar[Needs] = Needs()
+    needs = Needs()
 
     def decide(self, situation: Situation) -> Decision:
         n = len(situation.gamma)
@@ -70,7 +70,7 @@ class AccuracyImproves:
     """Eq. 1: the offered model must be strictly more accurate on the client's validation data than its own."""
 
     ties: str = "strict"  # or "loss"
-    needs: ClassVar[Needs] = Needs()
+    needs = Needs()
 
     def decide(self, situation: Situation) -> Decision:
         join = beats(situation.offered, situation.own, self.ties)
@@ -86,7 +86,7 @@ class UtilityThreshold:
     """Eq. 2: `u_k(r; zeta_k) >= gamma_k`, up to a tolerance that keeps solver noise from deciding (reading 8)."""
 
     tolerance: float = 1e-6
-    needs: ClassVar[Needs] = Needs(curve=True)
+    needs = Needs(curve=True)
 
     def decide(self, situation: Situation) -> Decision:
         utility = situation.family.value(situation.zeta, situation.place)
