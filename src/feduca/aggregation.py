@@ -23,8 +23,8 @@ class Weighted:
 
     `kind` says what the dot is. `mean` is the paper's weighted sum. `trimmed` leaves out, coordinate by coordinate, the share
     `trim` of the *weight* at either end and averages the rest; `median` takes the weighted middle. Both scale by the sum of
-    the weights, so that with equal updates all three agree whatever alpha is. `clip` shortens every participant's update to that norm
-    first, `clip_median` to that multiple of the participants' median norm; 0 = neither.
+    the weights, so that with equal updates all three agree whatever alpha is. `clip` shortens every participant's update to that
+    norm first, `clip_median` to that multiple of the participants' median norm; 0 = neither.
 
     The tail of theta beyond `parameters` holds buffers (running statistics). A weighted or stale combination can make a
     variance negative, so buffers become the plain mean (or median, trimmed mean) over the round's participants.

@@ -142,7 +142,7 @@ def nobody(asked: Announcements, family: UtilityFamily, status: str, reason: str
         zeros(asked.theta, k, len(asked.theta)),
         np.full(k, np.nan),
         np.full((k, family.size), np.nan),
-        _measurements({}, k),
+        _measured({}, k),
     )
 
 
@@ -181,7 +181,7 @@ def read(raw: object, asked: Announcements, client: int, family: UtilityFamily) 
         theta,
         np.array([values["gamma"]]),
         np.array([values["zeta"]]).reshape(1, family.size),
-        _measurements(values["measurements"], 1),
+        _measured(values["measurements"]),
     )
 
 
@@ -191,13 +191,8 @@ def stack(rows: Sequence[Reports]) -> Reports:
     theta = zeros(first.theta, len(rows), first.theta.shape[1])
     for i, row in enumerate(rows):
         theta[i] = row.theta[0]
-    m = [row.measurements for row in rows]
-    names = {name for one in m for name in one.test}
-    nothing = np.full(1, np.nan)
-
-    def joint(pick: Any) -> Floats:
-        return np.concatenate([pick(one) for one in m])
-
+    columns = [_columns(row.measurements) for row in rows]
+    names = sorted({name for one in columns for name in one})
     return Reports(
         first.round,
         np.concatenate([row.clients for row in rows]),
@@ -206,17 +201,7 @@ def stack(rows: Sequence[Reports]) -> Reports:
         theta,
         np.concatenate([row.gamma for row in rows]),
         np.concatenate([row.zeta for row in rows]),
-        Measurements(
-            **{
-                name: Scores(
-                    joint(lambda one, name=name: getattr(one, name).accuracy),
-                    joint(lambda one, name=name: getattr(one, name).loss),
-                )
-                for name in _SCORES
-            },
-            **{name: joint(lambda one, name=name: getattr(one, name)) for name in (*_FLOATS, *_COUNTS, "capped")},
-            test={name: joint(lambda one, name=name: one.test.get(name, nothing)) for name in sorted(names)},
-        ),
+        _measurements({name: np.concatenate([one.get(name, np.full(1, np.nan)) for one in columns]) for name in names}),
     )
 
 
@@ -341,11 +326,7 @@ def _misshapen(asked: Announcements, reports: object, family: UtilityFamily) -> 
         m = reports.measurements
         if not isinstance(m, Measurements):
             return f"measurements are {_seen(m)}"
-        columns = {
-            f"{name}.{part}": getattr(getattr(m, name), part) for name in _SCORES for part in ("accuracy", "loss")
-        }
-        columns |= {name: getattr(m, name) for name in (*_FLOATS, *_COUNTS, "capped")} | dict(m.test)
-        for name, value in columns.items():
+        for name, value in _columns(m).items():
             if not isinstance(value, np.ndarray) or value.shape != (k,) or value.dtype.kind not in "biuf":
                 return f"the measurement {name} is {_seen(value)}, expected {k} numbers"
     except Exception as error:  # objects that raise when they are looked at
@@ -361,16 +342,15 @@ def _known(asked: Announcements, reports: Reports) -> Reports:
     if keep.all():
         return reports
     index = np.flatnonzero(keep)
-    m = reports.measurements
     return replace(
         reports,
         clients=clients[index],
-        status=[reports.status[i] for i in index],
-        reason=[reports.reason[i] for i in index],
+        status=[reports.status[int(i)] for i in index],
+        reason=[reports.reason[int(i)] for i in index],
         theta=reports.theta[index],
         gamma=reports.gamma[index],
         zeta=reports.zeta[index],
-        measurements=_mapped(m, lambda column: column[index]),
+        measurements=_measurements({name: column[index] for name, column in _columns(reports.measurements).items()}),
     )
 
 
@@ -406,13 +386,19 @@ def _is_floats(value: Any, shape: tuple[int, ...]) -> bool:
     return isinstance(value, np.ndarray) and value.shape == shape and value.dtype.kind == "f"
 
 
-def _mapped(m: Measurements, change: Any) -> Measurements:
-    """Measurements with every column changed."""
-    return Measurements(
-        **{name: Scores(change(getattr(m, name).accuracy), change(getattr(m, name).loss)) for name in _SCORES},
-        **{name: change(getattr(m, name)) for name in (*_FLOATS, *_COUNTS, "capped")},
-        test={name: change(column) for name, column in m.test.items()},
-    )
+def _columns(m: Measurements) -> dict[str, np.ndarray]:
+    """Measurements as a flat mapping from names such as `own.accuracy`."""
+    scores = {f"{name}.{part}": getattr(getattr(m, name), part) for name in _SCORES for part in ("accuracy", "loss")}
+    rest = {name: getattr(m, name) for name in (*_FLOATS, *_COUNTS, "capped")}
+    return scores | rest | {f"test.{name}": column for name, column in m.test.items()}
+
+
+def _measurements(columns: Mapping[str, np.ndarray]) -> Measurements:
+    """The inverse of `_columns`."""
+    rest: dict[str, Any] = dict(columns)
+    scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
+    test = {name.removeprefix("test."): rest.pop(name) for name in list(rest) if name.startswith("test.")}
+    return Measurements(**scores, **rest, test=test)
 
 
 def _silenced(m: Measurements, silent: Bools) -> Measurements:
@@ -421,23 +407,21 @@ def _silenced(m: Measurements, silent: Bools) -> Measurements:
     def change(column: np.ndarray) -> np.ndarray:
         return np.where(silent, np.nan if column.dtype.kind == "f" else column.dtype.type(0), column)
 
-    return _mapped(m, change)
+    return _measurements({name: change(column) for name, column in _columns(m).items()})
 
 
-def _measurements(given: Mapping[str, float], k: int) -> Measurements:
-    def column(name: str) -> Floats:
-        return np.full(k, given.get(name, math.nan))
-
-    def count(name: str) -> np.ndarray:
-        return np.full(k, int(given[name]) if not math.isnan(given.get(name, math.nan)) else 0)
-
-    return Measurements(
-        **{name: Scores(column(f"{name}.accuracy"), column(f"{name}.loss")) for name in _SCORES},
-        **{name: column(name) for name in _FLOATS},
-        **{name: count(name) for name in _COUNTS},
-        capped=np.full(k, given.get("capped", 0.0) == 1.0),
-        test={name: column(f"test.{name}") for name in _TESTS if f"test.{name}" in given},
-    )
+def _measured(given: Mapping[str, float], k: int = 1) -> Measurements:
+    """Measurements of `k` clients from the numbers of one; undefined where none is given."""
+    columns: dict[str, np.ndarray] = {}
+    for name in sorted(_MEASUREMENTS):
+        value = given.get(name, math.nan)
+        if name in _COUNTS:
+            columns[name] = np.full(k, 0 if math.isnan(value) else int(value))
+        elif name == "capped":
+            columns[name] = np.full(k, value == 1)
+        elif name in given or not name.startswith("test."):
+            columns[name] = np.full(k, value)
+    return _measurements(columns)
 
 
 def _plain(text: Any) -> str:
