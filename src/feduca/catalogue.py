@@ -28,7 +28,11 @@ def catalogue() -> dict[str, dict[str, str]]:
             "least-concession": _line(offers.LeastConcession),
             "best-mixture": _line(offers.BestMixture),
         },
-        "reporting": {"truthful": _line(reporting.Truthful), "inflate": _line(reporting.Inflate)},
+        "reporting": {
+            "truthful": _line(reporting.Truthful),
+            "inflate": _line(reporting.Inflate),
+            "round, noise": _line(reporting.Blurred),
+        },
         "memories": {name: _line(type(m)) for name, m in memory.memories.items()},
         "families": {name: _line(type(f)) for name, f in utility.families.items()},
     }

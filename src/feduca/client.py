@@ -154,7 +154,7 @@ def step(
             r2 = r_squared(family, zeta, grid, utility[:, len(r) :])
         at_weight = asked.alpha_formed if how.threshold == "previous-weight" else np.ones(k)
         gamma = family.value(zeta, at_weight)
-    gamma_reported, zeta_reported = how.reporting.report(gamma, zeta, clients)
+    gamma_reported, zeta_reported = how.reporting.report(gamma, zeta, clients, asked.round)
 
     # Report (step 6).
     measurements = Measurements(

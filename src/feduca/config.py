@@ -94,6 +94,8 @@ class ReportingTable(_Table):
     share: float = 0.0
     clients: list[int] | None = None  # who inflates; None = all
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
+    round: float = Field(default=0.0, ge=0)  # report curve and threshold in multiples of this; 0 = exactly
+    noise: float = Field(default=0.0, ge=0)  # ... with Gaussian noise of this deviation
 
 
 class MemoryTable(_Table):

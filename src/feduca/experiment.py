@@ -15,7 +15,7 @@ from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
 from feduca.plausibility import Plausibility
-from feduca.reporting import Inflate, ReportingPolicy, Truthful
+from feduca.reporting import Blurred, Inflate, ReportingPolicy, Truthful
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -102,7 +102,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         offer=_offer(recipe),
         family=utility.family(u.family),
         seed=seed,
-        reporting=_reporting(recipe),
+        reporting=_reporting(recipe, seed),
         decide_by=r.decide_by,
         threshold=p.threshold,
         metric=u.metric,
@@ -137,8 +137,11 @@ def _offer(recipe: Recipe) -> Offer:
     return offers[o.kind]
 
 
-def _reporting(recipe: Recipe) -> ReportingPolicy:
+def _reporting(recipe: Recipe, seed: int) -> ReportingPolicy:
     r = recipe.reporting
-    if r.kind == "truthful":
-        return Truthful()
-    return Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    policy: ReportingPolicy = Truthful()
+    if r.kind == "inflate":
+        policy = Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    if r.round or r.noise:
+        policy = Blurred(policy, utility.family(recipe.utility.family), seed, r.round, r.noise)
+    return policy

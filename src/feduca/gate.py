@@ -254,7 +254,7 @@ def _bad_model(theta: Any, wanted: Array) -> str:
     if not isinstance(theta, np.ndarray):  # what a codec delivers
         return f"theta is {_seen(theta)}, not an array"
     if tuple(theta.shape) != tuple(wanted.shape):
-        return f"theta has shape {_seen(tuple(theta.shape))}, expected {tuple(wanted.shape)}"
+        return f"theta has shape {theta.shape}, expected {tuple(wanted.shape)}"
     if _dtype(theta) != _dtype(wanted):
         return f"theta is of {_dtype(theta)[:40]}, expected {_dtype(wanted)}"
     return ""
