@@ -120,7 +120,8 @@ class GateTable(_Table):
     on: bool = True
     norm: float = Field(default=0.0, ge=0)  # refuse updates longer than this; 0 = no bound (the norms are recorded)
     plausible: Literal["ignore", "advise", "refuse"] = "advise"  # curves and thresholds that do not fit what follows
-    plausible_tolerance: float = Field(default=0.05, gt=0)
+    plausible_tolerance: float = Field(default=0.05, gt=0)  # of a curve's mean error
+    plausible_demand: float = Field(default=0.01, gt=0)  # of a threshold above its own curve
     plausible_window: int = Field(default=10, ge=1)
 
 

@@ -76,7 +76,15 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
     local = recipe.local.model_dump(exclude={"lr_decay"})
     g = recipe.gate
-    plausibility = Plausibility(g.plausible_tolerance, window=g.plausible_window, exclude=g.plausible == "refuse")
+    plausibility = Plausibility(
+        tolerance=g.plausible_tolerance,
+        demand=g.plausible_demand
+        + 2 * recipe.reporting.round
+        + 4 * recipe.reporting.noise,  # what honest blur explains
+        threshold=recipe.participation.threshold,
+        window=g.plausible_window,
+        exclude=g.plausible == "refuse",
+    )
     return Server(
         mechanism=make_mechanism(recipe),
         memory=memories[recipe.memory.kind],
