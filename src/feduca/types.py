@@ -167,8 +167,13 @@ class Federation(Protocol):
 class UtilityFamily(Protocol):
     """A concave parametric curve `u(r; zeta)` on [0, 1]. `r` broadcasts against the clients: `[K]` or `[..., K]`."""
 
-    name: str
-    size: int  # numbers in zeta
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Numbers in zeta."""
+        ...
 
     def fit(self, r: Floats, u: Floats, weights: Floats) -> Floats:
         """Weighted least squares of `u[K, M]` at the common nodes `r[M]`: `zeta[K, size]`."""

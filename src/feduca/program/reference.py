@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from feduca.errors import InputError
-from feduca.program.certificate import dual_bound, primal_value
+from feduca.program.certificate import dual_bound
 from feduca.program.problem import Problem
 from feduca.program.solution import Solution
 from feduca.types import Floats
@@ -84,7 +84,7 @@ class _Model:
         return R
 
 
-def solve(problem: Problem, objective: str, selection: str) -> Solution:
+def solve(problem: Problem, objective: str, selection: str, tolerance: float) -> Solution:
     """Solve for the slack, then select among the optimal weights; `bound` is proved from the first solve's multipliers."""
     model = _Model(problem)
     cp, n, bound = model.cp, problem.n, model.bound
@@ -98,38 +98,36 @@ def solve(problem: Problem, objective: str, selection: str) -> Solution:
     xi = np.zeros(n)
     scale = 1.0 if objective == "linear" else 1.0 / model.kappa
     xi[bound] = np.asarray(demands.dual_value, float).ravel() * scale
+    candidates = [xi] if objective == "linear" else [xi, problem.slack(R)]  # xi = t at the optimum
     row = np.asarray(model.rows.dual_value, float).ravel() * (n / model.kappa * scale)
-    lower = dual_bound(problem, R, xi, row, objective)
+    lower = max(dual_bound(problem, R, each, row, objective) for each in candidates)
     iterations = int(program.solver_stats.num_iters or 0)
 
-    # The optimal face: nobody gets more slack than in the first solve. `room` keeps it from being thinner than the
-    # solver's own accuracy, at a cost that the gap shows.
-    reached = np.asarray(t.value, float)
-    room = 1e-9 * max(1.0, float(reached.max(initial=0.0)))
-    tight = reached > 1e-6
-    face = [model.surplus + np.where(tight, reached, 0.0) + room >= 0]
+    # The optimal face: a client with slack has the same column in every optimum (strict concavity), so it is fixed; the
+    # others need no slack.
+    first = R
+    hard = np.flatnonzero(problem.slack(R) > tolerance)
+    soft = np.flatnonzero(np.isin(bound, hard, invert=True))
+    face = [model.X[:, hard] == n * R[:, hard]] if len(hard) else []
     if selection == "centre":
-        barrier = cp.sum(cp.log(model.X))
-        if (~tight).any():
-            barrier += cp.sum(cp.log(model.surplus[np.flatnonzero(~tight)]))
-        goal = cp.Maximize(barrier)
+        barrier = cp.sum(cp.log(model.X[:, np.setdiff1d(np.arange(n), hard)])) if len(hard) < n else cp.Constant(0)
+        goal = cp.Maximize(barrier + (cp.sum(cp.log(model.surplus[soft])) if len(soft) else 0))
     elif selection == "closest":
         goal = cp.Minimize(cp.sum_squares(model.X - n * problem.start()))
+        face += [model.surplus[soft] >= 0] if len(soft) else []
     else:
-        least = cp.Variable()
-        goal = cp.Maximize(least)
-        soft = np.flatnonzero(~tight)
         if len(soft) == 0:
             return Solution(R, lower, iterations)
+        least = cp.Variable()
+        goal = cp.Maximize(least)
         face.append(model.surplus[soft] >= least)
     try:
         second = model.solve(goal, face)
-        iterations += int(second.solver_stats.num_iters or 0)
-        if model.X.value is not None:
-            chosen = model.weights()
-            allowance = 1e-9 * primal_value(problem.slack(R), objective) + 1e-13
-            if primal_value(problem.slack(chosen), objective) <= primal_value(problem.slack(R), objective) + allowance:
-                R = chosen
     except cp.error.SolverError:
-        pass  # a face without interior: the first solve's point is optimal as well
+        return Solution(R, lower, iterations)  # a face without interior: the first solve's point is optimal as well
+    iterations += int(second.solver_stats.num_iters or 0)
+    if second.value is not None and np.isfinite(second.value):
+        chosen = model.weights()
+        if problem.slack(chosen).max() <= problem.slack(first).max() + tolerance:
+            R = chosen
     return Solution(R, lower, iterations)
