@@ -16,7 +16,7 @@ from feduca.errors import InputError
 from feduca.program.certificate import dual_bound
 from feduca.program.problem import Problem
 from feduca.program.solution import Solution
-from feduca.types import Floats
+from feduca.types import Floats, Ints
 from feduca.utility import Quadratic
 
 TANGENTS = 129
@@ -36,7 +36,7 @@ def _cvxpy() -> Any:
 class _Model:
     """Variables, constraints and mixed utilities, in units of `X = N R` and `kappa` times utility."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, bound: Ints):
         self.problem, self.cp = problem, _cvxpy()
         n, n_s = problem.n, problem.n_s
         slope = problem.family.slope(problem.zeta, problem.beta)
@@ -47,7 +47,7 @@ class _Model:
         if problem.columns:
             self.sums.append(self.cp.sum(self.X, axis=0) == n_s * n * problem.beta)
         self.sums_and_curves = list(self.sums)
-        self.bound = np.flatnonzero(~problem.free())
+        self.bound = bound
         self.surplus = self._mixed() - self.kappa * problem.demand[self.bound]
 
     def _mixed(self) -> Any:
@@ -86,7 +86,9 @@ class _Model:
 
 def solve(problem: Problem, objective: str, selection: str, tolerance: float) -> Solution:
     """Solve for the slack, then select among the optimal weights; `bound` is proved from the first solve's multipliers."""
-    model = _Model(problem)
+    # A margin concerns everybody with a demand; otherwise demands that cannot fail are left out, as they always hold.
+    demanding = problem.demand > -np.inf if selection == "margin" else ~problem.free()
+    model = _Model(problem, np.flatnonzero(demanding))
     cp, n, bound = model.cp, problem.n, model.bound
     t = cp.Variable(len(bound), nonneg=True)
     demands = model.surplus + t >= 0
@@ -110,7 +112,9 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
     soft = np.flatnonzero(np.isin(bound, hard, invert=True))
     face = [model.X[:, hard] == n * R[:, hard]] if len(hard) else []
     if selection == "centre":
-        barrier = cp.sum(cp.log(model.X[:, np.setdiff1d(np.arange(n), hard)])) if len(hard) < n else cp.Constant(0)
+        rows = np.flatnonzero(1 - R[:, hard].sum(1) > 1e-6)  # others are filled by the fixed columns
+        free = np.setdiff1d(np.arange(n), hard)
+        barrier = cp.sum(cp.log(model.X[np.ix_(rows, free)])) if len(rows) and len(free) else cp.Constant(0)
         goal = cp.Maximize(barrier + (cp.sum(cp.log(model.surplus[soft])) if len(soft) else 0))
     elif selection == "closest":
         goal = cp.Minimize(cp.sum_squares(model.X - n * problem.start()))

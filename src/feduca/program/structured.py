@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,14 @@ class Path:
     code: int
 
 
+class Part(NamedTuple):
+    """The block of `R` that may still move on the optimal face."""
+
+    R: Floats
+    clients: Ints
+    rows: Ints
+
+
 class Scaled:
     """A problem in the kernel's units, from which it can be solved with some clients fixed and demands changed."""
 
@@ -83,25 +91,27 @@ class Scaled:
         centre: bool = False,
         rho: float = 0.0,
         demand: Floats | None = None,
-        among: Ints | None = None,
-        R: Floats | None = None,
+        part: Part | None = None,
         tolerance: float | None = None,
     ) -> Path:
-        """Run the kernel; with `among`, over those clients only, everybody else keeping their columns of `R`."""
+        """Run the kernel on the whole problem or, with `part`, on a block of `R`, the rest staying as it is."""
         from feduca.program import kernel
 
-        problem, n, n_s, kappa = self.problem, self.problem.n, self.problem.n_s, self.kappa
+        problem, n, kappa, s = self.problem, self.problem.n, self.kappa, self.problem.s
         linear = objective == "linear"
-        start = n * problem.beta
-        curve, active = self.curve, self.active
-        need = problem.demand if demand is None else demand
+        start, curve, active = n * problem.beta, self.curve, self.active
+        need = problem.demand
+        if demand is not None:
+            need, active = demand, demand > -np.inf
         G = kappa * (np.where(active, need, 0.0) - self.base)
-        row = np.full(n_s, float(n))
-        if among is not None and R is not None:
-            row = row - n * (R.sum(1) - R[:, among].sum(1))
+        row, column = np.full(len(s), float(n)), len(s) * start
+        if part is not None:
+            R, among, rows = part
             curve = type(curve)(*(a if name == "knots" else a[among] for name, a in zip(curve._fields, curve)))
-            start, active, G = start[among], active[among], G[among]
-        X0 = np.outer(start, row / row.sum()) * (n_s if problem.columns else row.sum() / start.sum())
+            start, active, G, s = start[among], active[among], G[among], s[rows]
+            inside = n * R[np.ix_(rows, among)]
+            row, column = inside.sum(1), inside.sum(0)
+        X0 = np.outer(column if problem.columns else start, row / (row if problem.columns else start).sum())
         unit = kappa if linear else kappa**2
         tolerance = self.tolerance if tolerance is None else tolerance
         goal = unit * (1e-3 * tolerance if linear else 0.05 * tolerance**2)
@@ -111,7 +121,7 @@ class Scaled:
         iterations = 0
         for careful in (False, True):
             attempt = kernel.follow(
-                curve, problem.s, G, active, X0.copy(), row, n_s * start, start, np.full(len(start), rho), problem.columns,
+                curve, s, G, active, X0.copy(), row, column, start, np.full(len(start), rho), problem.columns,
                 linear, centre, goal, 0.0 if rho > 0 else RELATIVE, MU_CENTRE if centre else np.inf,
                 careful, 200 if careful else 80,
             )  # fmt: skip
@@ -125,11 +135,11 @@ class Scaled:
         if not np.isfinite(X).all():
             code = kernel.BROKEN
         weights = np.ascontiguousarray(X.T) / n
-        if among is not None and R is not None:
-            weights, part = R.copy(), weights
-            weights[:, among] = part
+        if part is not None:
+            weights, block = part.R.copy(), weights
+            weights[np.ix_(part.rows, part.clients)] = block
         bound = max((primal - gap) / unit, 0.0)
-        if not self.exact and among is None and demand is None:
+        if not self.exact and part is None:
             scale = 1.0 if linear else 1.0 / kappa
             bound = dual_bound(problem, weights, xi * scale, lam * (n / kappa * scale), objective)
         return Path(weights, bound, iterations, code)
@@ -150,47 +160,48 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
         return Solution(start, 0.0, first.iterations, "broke down (a number overflowed)")
     if selection == "centre":
         return Solution(first.R, first.bound, first.iterations)
-    slack = problem.slack(first.R)
-    soft = np.flatnonzero(slack <= tolerance)  # strict concavity fixes the columns of all others
-    room = 1 - first.R[:, slack > tolerance].sum(1)
-    if len(soft) < 2 or room.min() < 1e-6:
+    # Strict concavity gives a client with slack the same column in every optimum, and a row that such clients fill is
+    # closed to the others: what is left to choose is a block of R.
+    hard = problem.slack(first.R) > tolerance
+    soft, rows = np.flatnonzero(~hard), np.flatnonzero(1 - first.R[:, hard].sum(1) > 1e-6)
+    if len(soft) < 2 or len(rows) < min(2, problem.n_s):
         return Solution(first.R, first.bound, first.iterations)
     select = _closest if selection == "closest" else _margin
-    R, iterations = select(scaled, first.R, soft)
+    R, iterations = select(scaled, Part(first.R, soft, rows))
     return Solution(R, first.bound, first.iterations + iterations)
 
 
-def _closest(scaled: Scaled, R: Floats, soft: Ints) -> tuple[Floats, int]:
+def _closest(scaled: Scaled, part: Part) -> tuple[Floats, int]:
     """Among the optimal weights those closest to beta: the limit of a vanishing weight on the squared distance."""
-    iterations, allowed = 0, 0.1 * scaled.tolerance / len(soft)
+    iterations, allowed = 0, 0.1 * scaled.tolerance / len(part.clients)
     path = None
     for rho in RHO:
-        path = scaled.follow("squared", rho=rho, among=soft, R=R)
+        path = scaled.follow("squared", rho=rho, part=part)
         iterations += path.iterations
-        if scaled.problem.slack(path.R)[soft].max() <= allowed:
+        if scaled.problem.slack(path.R)[part.clients].max() <= allowed:
             return path.R, iterations
-    return R if path is None else path.R, iterations
+    return part.R if path is None else path.R, iterations
 
 
-def _margin(scaled: Scaled, R: Floats, soft: Ints) -> tuple[Floats, int]:
+def _margin(scaled: Scaled, part: Part) -> tuple[Floats, int]:
     """Among the optimal weights those with the largest smallest surplus over the soft clients.
 
     `phi(m) = min ||t||` with every demand raised by m is convex and zero up to the largest margin m*. Newton's method from
     above, `m - ||t||^2 / sum(t)`, never undershoots m* and reaches it in a few solves.
     """
     problem = scaled.problem
-    bound = soft[scaled.active[soft]]
+    bound = part.clients[problem.demand[part.clients] > -np.inf]
     if len(bound) == 0:
-        path = scaled.follow("squared", centre=True, among=soft, R=R)
+        path = scaled.follow("squared", centre=True, part=part)
         return path.R, path.iterations
     top = problem.family.value(problem.zeta, peaks(problem.family, problem.zeta))
     margin = float((top - problem.demand)[bound].min())
-    iterations, best, best_margin = 0, R, float((problem.mixed(R) - problem.demand)[bound].min())
+    iterations, best, best_margin = 0, part.R, float((problem.mixed(part.R) - problem.demand)[bound].min())
     accuracy = scaled.tolerance / 30
     for _ in range(30):
         demand = problem.demand.copy()
         demand[bound] += margin
-        path = scaled.follow("squared", demand=demand, among=soft, R=R, tolerance=accuracy)
+        path = scaled.follow("squared", demand=demand, part=part, tolerance=accuracy)
         iterations += path.iterations
         surplus = (problem.mixed(path.R) - problem.demand)[bound]
         if surplus.min() > best_margin:
