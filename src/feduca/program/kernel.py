@@ -9,10 +9,10 @@ Scaled program (structured.py does the scaling), client-major, `X[k, i] = N R_ik
 With multipliers xi (demands), lambda (rows), nu (columns), z (signs), g = grad h, c = diag hess h, and w = t - h:
 
     xi g + lambda + nu - z + rho (x - start) = 0,   x z = mu,   xi w = mu,   and   t = xi          (squared)
-                                                                         or  t (1 - xi) = mu   (linear)
+                                                                         or  t eta = mu, eta = 1 - xi   (linear)
 
-In both cases a Newton step moves `dt = off + q dxi`, with q = 1, off = 0 or q = t/(1 - xi), so t is eliminated client by
-client. With D = xi c + z/x + rho, E = 1/D, den = w + q xi, theta = xi/den the step of a client given dlambda is
+In both cases a Newton step moves `dt = off + q dxi`, with q = 1, off = 0 or q = t/eta, so t is eliminated client by
+client (eta is carried along because 1 - xi would lose its digits as xi nears 1). With D = xi c + z/x + rho, E = 1/D, den = w + q xi, theta = xi/den the step of a client given dlambda is
 
     dx = P (r - dlambda),   P v = E (v - vbar) - e f (e.v),   vbar = sum(E v)/sum(E)
     e = E (g - gbar),       f = theta/(1 + theta sum e (g - gbar))
@@ -82,7 +82,7 @@ def _evaluate(curve, k, x):
     return cubic
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _linearise(curve, s, G, active, X, h, g, c):
     """h[k], g[k, i], c[k, i] at X."""
     for k in range(X.shape[0]):
@@ -99,7 +99,7 @@ def _linearise(curve, s, G, active, X, h, g, c):
         h[k] = G[k] - total if active[k] else -1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _factor(M, L, keep):
     """Cholesky of a small positive semidefinite matrix, scaled to unit diagonal; a vanishing pivot freezes its direction."""
     n = M.shape[0]
@@ -125,7 +125,7 @@ def _factor(M, L, keep):
                 L[j, m] = 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _backsolve(L, keep, b, x):
     n = L.shape[0]
     for i in range(n):
@@ -142,7 +142,7 @@ def _backsolve(L, keep, b, x):
         x[i] *= keep[i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def follow(
     curve, s, G, active, X, row, column, start, rho, columns, linear, centre, goal, relative_goal, mu_stop, careful, limit
 ):
@@ -153,7 +153,7 @@ def follow(
     """
     N, n_s = X.shape
     regular = rho.max() > 0
-    h, xi, w, nu, t = np.empty(N), np.zeros(N), np.ones(N), np.zeros(N), np.zeros(N)
+    h, xi, eta, w, nu, t = np.empty(N), np.zeros(N), np.ones(N), np.ones(N), np.zeros(N), np.zeros(N)
     dxi, dw, dt, f, es = np.zeros(N), np.zeros(N), np.zeros(N), np.empty(N), np.empty(N)
     Z, dX, dZ = np.empty((N, n_s)), np.zeros((N, n_s)), np.zeros((N, n_s))
     g, c, E, e = np.empty((N, n_s)), np.empty((N, n_s)), np.empty((N, n_s)), np.empty((N, n_s))
@@ -188,6 +188,7 @@ def follow(
                 w[k] = 2 * mu * h[k] / (h[k] - 2 * mu + root) if h[k] > 2 * mu else (2 * mu - h[k] + root) / 2
                 t[k] = w[k] + h[k]
                 xi[k] = mu / w[k]
+                eta[k] = mu / t[k]
             else:
                 root = np.sqrt(h[k] * h[k] + 4 * mu)
                 xi[k] = (h[k] + root) / 2 if h[k] > 0 else 2 * mu / (root - h[k])
@@ -237,10 +238,10 @@ def follow(
                 if linear:
                     primal += excess
                     gap += excess - xi[k] * h[k]
-                    product = t[k] * (1 - xi[k])
+                    product = t[k] * eta[k]
                     complementarity += product
                     smallest, largest = min(smallest, product), max(largest, product)
-                    theta = xi[k] / (w[k] + xi[k] * t[k] / (1 - xi[k]))
+                    theta = xi[k] / (w[k] + xi[k] * t[k] / eta[k])
                 else:
                     primal += excess * excess / 2
                     gap += (excess - xi[k]) * (excess + xi[k]) / 2 + xi[k] * (xi[k] - h[k])
@@ -277,7 +278,9 @@ def follow(
         if not (np.isfinite(gap) and np.isfinite(trace)):
             code = BROKEN
             break
-        if gap < best_gap or centring > 0:
+        proved = gap if regular else min(gap, primal)  # zero multipliers prove zero slack optimal
+        good = proved <= max(goal, relative_goal * primal) and mu <= mu_stop
+        if gap < best_gap or good:
             if gap < 0.9 * best_gap:
                 since_best = 0
             best_gap, best_primal = gap, primal
@@ -285,8 +288,7 @@ def follow(
             best_xi[:] = xi
             best_lam[:] = lam
         since_best += 1
-        proved = gap if regular else min(gap, primal)  # zero multipliers prove zero slack optimal
-        if proved <= max(goal, relative_goal * primal) and mu <= mu_stop:
+        if good:
             if not centre or (centring > 0 and largest - smallest <= 1e-6 * mu) or centring >= 12:
                 code = REACHED
                 break
@@ -320,7 +322,7 @@ def follow(
                         if active[k]:
                             after += (xi[k] + step * dxi[k]) * (w[k] + step * dw[k] - step * step * bend)
                             if linear:
-                                after += (t[k] + step * dt[k]) * (1 - xi[k] - step * dxi[k])
+                                after += (t[k] + step * dt[k]) * (eta[k] - step * dxi[k])
                     sigma = min(1.0, max(1e-6, (max(after, 0.0) / products / mu) ** 3))
                     if short:
                         sigma = max(sigma, 0.5)
@@ -342,8 +344,8 @@ def follow(
                 if active[k]:
                     r2 = sigma * mu - xi[k] * w[k] - second_order * (dxi[k] * dw[k] - xi[k] * bend)
                     if linear:
-                        q = t[k] / (1 - xi[k])
-                        off = (sigma * mu - t[k] * (1 - xi[k]) + second_order * dxi[k] * dt[k]) / (1 - xi[k])
+                        q = t[k] / eta[k]
+                        off = (sigma * mu - t[k] * eta[k] + second_order * dxi[k] * dt[k]) / eta[k]
                         r2 -= xi[k] * off
                     scaled = r2 / (w[k] + q * xi[k])
                 qe, qg, total = 0.0, 0.0, 0.0
@@ -392,7 +394,7 @@ def follow(
                     if dz < 0:
                         step = min(step, -tau * Z[k, i] / dz)
                 if active[k]:
-                    q = t[k] / (1 - xi[k]) if linear else 1.0
+                    q = t[k] / eta[k] if linear else 1.0
                     dxi[k] = (dxi[k] + xi[k] * gdx) / (w[k] + q * xi[k])
                     dt[k] += q * dxi[k]
                     dw[k] = dt[k] - gdx
@@ -400,7 +402,7 @@ def follow(
                         step = min(step, -tau * xi[k] / dxi[k])
                     if linear:
                         if dxi[k] > 0:
-                            step = min(step, tau * (1 - xi[k]) / dxi[k])
+                            step = min(step, tau * eta[k] / dxi[k])
                         if dt[k] < 0:
                             step = min(step, -tau * t[k] / dt[k])
                     # w + step dw - step^2 bend >= (1 - tau) w, exact for a parabola
@@ -411,6 +413,7 @@ def follow(
         for k in range(N):
             xi[k] += step * dxi[k] if active[k] else 0.0
             if linear:
+                eta[k] -= step * dxi[k]
                 t[k] += step * dt[k]
             else:
                 t[k] = xi[k]
@@ -432,6 +435,7 @@ def follow(
             for k in range(N):
                 if active[k]:
                     xi[k] -= step * dxi[k]
+                    eta[k] += step * dxi[k]
                     t[k] = t[k] - step * dt[k] if linear else xi[k]
                 for i in range(n_s):
                     X[k, i] -= step * dX[k, i]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from feduca.utility import Quadratic, Spline, peaks
 
 RELATIVE = 1e-10  # aim an order below what is promised
 MU_CENTRE = 1e-11  # the centre is the limit of the central path; this is close enough to see no difference
-RHO = (1e-6, 1e-8, 1e-10)  # weight of the distance to beta in `closest`, smaller until the slack it costs is nothing
+RHO = (1e-6, 1e-8, 1e-10, 1e-12)  # weight of the distance to beta in `closest`, smaller until the slack it costs is nothing
 PIECES = 96  # of the piecewise cubic that stands in for a family without one
 
 
@@ -145,7 +145,32 @@ class Scaled:
         return Path(weights, bound, iterations, code)
 
 
+def repair(problem: Problem, R: Floats) -> Floats:
+    """`R` with its sums restored to the last digits, by Newton's method on `R_ik (1 + p_i + q_k)`.
+
+    A nearly singular row system (a strategy without probability, a row that is full) can leave residuals of 1e-7.
+    """
+    target = problem.n_s * problem.beta
+    for _ in range(4):
+        row, column = R.sum(1), R.sum(0)
+        if not problem.columns:
+            return R / row[:, None]
+        if max(np.abs(row - 1).max(), np.abs(column - target).max()) < 1e-13:
+            break
+        q = (target - column) / column
+        M = np.diag(row) - (R / column) @ R.T
+        p = np.linalg.lstsq(M, 1 - row - R @ q, rcond=1e-14)[0]
+        R = np.maximum(R * (1 + p[:, None] + q - (R.T @ p) / column), 0.0)
+    return R
+
+
 def solve(problem: Problem, objective: str, selection: str, tolerance: float) -> Solution:
+    """As `select`, with the sums of the chosen weights restored to the last digits."""
+    solution = select(problem, objective, selection, tolerance)
+    return replace(solution, R=repair(problem, solution.R))
+
+
+def select(problem: Problem, objective: str, selection: str, tolerance: float) -> Solution:
     """The slack, the selection among the weights that reach it, and a proved lower bound on the optimal value."""
     from feduca.program.kernel import BROKEN
 
@@ -166,9 +191,13 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
     soft, rows = np.flatnonzero(~hard), np.flatnonzero(1 - first.R[:, hard].sum(1) > 1e-6)
     if len(soft) < 2 or len(rows) < min(2, problem.n_s):
         return Solution(first.R, first.bound, first.iterations)
-    select = _closest if selection == "closest" else _margin
-    R, iterations = select(scaled, Part(first.R, soft, rows))
-    return Solution(R, first.bound, first.iterations + iterations)
+    choose = _closest if selection == "closest" else _margin
+    R, iterations = choose(scaled, Part(first.R, soft, rows))
+    iterations += first.iterations
+    if problem.slack(R)[soft].max() > tolerance / 2:
+        trouble = f"Selection {selection!r} could not be refined without giving up slack; other optimal weights are returned."
+        return Solution(first.R, first.bound, iterations, trouble)
+    return Solution(R, first.bound, iterations)
 
 
 def _closest(scaled: Scaled, part: Part) -> tuple[Floats, int]:
