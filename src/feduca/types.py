@@ -84,7 +84,7 @@ class Task(Protocol):
         ...
 
     def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Array | None = None
+        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
     ) -> Array:
         """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to."""
         ...
