@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +114,3 @@ def iterate(
         experiment.federation,
         evaluate=experiment.task.test,
     )
-
-
-def rows(chosen: Recipe) -> Sequence[tuple[str, Recipe]]:
-    """The recipe's comparison: one labelled recipe per row, all validated before anything runs."""
-    if not chosen.compare:
-        return [(chosen.mechanism["name"], chosen)]
-    return [(row.label, chosen.with_settings(row.set)) for row in chosen.compare]

@@ -104,19 +104,20 @@ def compare(
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca import api, display
     from feduca.runs import over_seeds
+    from feduca.study import cells
 
     chosen = _recipe(source, settings, rounds, seed, device)
-    rows = api.rows(chosen)
+    rows = cells(chosen)
     progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
     table = []
     try:
-        for label, row in rows:
+        for cell in rows:
             results = []
-            for one in row.seeds:
-                progress.start(label if len(row.seeds) == 1 else f"{label}, seed {one}")
-                results.append(api.run(row, seed=one, out=out, watch=progress, again=again))
+            for one in cell.recipe.seeds:
+                progress.start(cell.label if len(cell.recipe.seeds) == 1 else f"{cell.label}, seed {one}")
+                results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
                 progress.end_of_run()
-            table.append(over_seeds([result.row(label) for result in results]))
+            table.append(over_seeds([result.row(cell.label) for result in results]))
     finally:
         progress.close()
     typer.echo(json.dumps(table) if as_json else display.comparison(table))

@@ -123,6 +123,18 @@ class CompareRow(_Table):
     set: dict[str, Any] = {}
 
 
+class AxisValue(_Table):
+    label: str
+    set: dict[str, Any] = {}
+
+
+class Axis(_Table):
+    """One dimension of a table: every value is combined with every value of the other axes."""
+
+    name: str
+    values: list[AxisValue] = Field(min_length=1)
+
+
 class Recipe(_Table):
     """A validated recipe. `mechanism` holds the name and every option of the chosen mechanism."""
 
@@ -140,7 +152,9 @@ class Recipe(_Table):
     memory: MemoryTable = MemoryTable()
     aggregation: AggregationTable = AggregationTable()
     engine: EngineTable = EngineTable()
-    compare: list[CompareRow] = []
+    compare: list[CompareRow] = []  # a table with one row each ...
+    axes: list[Axis] = []  # ... or with one for every combination (see study.py)
+    smoke: dict[str, Any] = {}  # settings of the small version that `reproduce --smoke` runs
 
     @field_validator("name")
     @classmethod
@@ -179,12 +193,12 @@ class Recipe(_Table):
         return self
 
     def plain(self) -> dict[str, Any]:
-        """The resolved recipe without its `compare` rows: what a run is."""
-        return self.model_dump(exclude={"compare"})
+        """The resolved recipe without its tables of rows: what a run is."""
+        return self.model_dump(exclude={"compare", "axes", "smoke"})
 
     def hash(self) -> str:
         """A name for what this recipe computes: everything but its name, its seeds and its comparison rows."""
-        what = self.model_dump(exclude={"name", "seeds", "compare"}) | {"schema": SCHEMA}
+        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke"}) | {"schema": SCHEMA}
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
