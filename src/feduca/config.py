@@ -256,9 +256,28 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{source} cannot be read: {error}") from None
     try:
-        return tomllib.loads(text), name
+        tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}") from None
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree, name
+    if parent not in embedded:
+        raise ConfigError(f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}")
+    return _over(_read(parent)[0], tree), name
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, table by table; lists and the mechanism of another name are replaced whole."""
+    out = dict(below)
+    for key, value in above.items():
+        if key == "mechanism" and value.get("name") not in (None, below.get(key, {}).get("name")):
+            out[key] = value
+        elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
+            out[key] = _over(below[key], value)
+        else:
+            out[key] = value
+    return out
 
 
 def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,11 @@ class Cell:
         return ", ".join(self.labels.values())
 
 
-def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None) -> list[Cell]:
-    """All cells, validated before anything runs; `keep` restricts an axis to some of its labels."""
+def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:
+    """All cells, validated before anything runs.
+
+    `keep` restricts an axis to some of its labels; `smoke` lays the recipe's small version over every cell.
+    """
     if not recipe.axes:
         rows = [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})]
         axes = [("method", rows)]
@@ -38,11 +41,12 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None) -> li
         axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
-    plain = recipe.model_copy(update={"compare": [], "axes": []})
+    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}})
     found = []
     for combination in itertools.product(*chosen):
         settings: dict[str, Any] = {}
         for _, changes in combination:
             settings.update(changes)
+        settings.update(recipe.smoke if smoke else {})
         found.append(Cell(dict(zip(names, (label for label, _ in combination))), plain.with_settings(settings)))
     return found

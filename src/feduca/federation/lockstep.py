@@ -1,8 +1,8 @@
 """Several federations side by side, their work merged into few large calls: how one GPU is filled.
 
 Each run keeps its own loop (`rounds.py`) and its own clients (`InProcess`); only the requests of the client steps (`work.py`) are
-put together. Requests of one kind that wait at the same time become one call over all their clients; training waits until every run
-that still has something to evaluate has done so, because that is the call worth merging.
+put together. Requests of one kind that wait at the same time become one call over all their clients; training waits until every
+run that still has something to evaluate has done so, because that is the call worth merging.
 """
 
 from __future__ import annotations
