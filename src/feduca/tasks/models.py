@@ -86,6 +86,26 @@ class MLP(StackedModel):
             h = dense(params, f"layers.{i}", F.relu(h))
         return h
 
+    def backpropagate(
+        self, params: Params, x: Tensor, pull: Callable[[Tensor], Tensor], put: Callable[[str, Tensor, Tensor], None]
+    ) -> None:
+        """Backpropagation written out: it needs no new memory per step, which is much of what autograd costs on a CPU.
+
+        `pull` turns outputs into the gradient at the outputs. For each layer `put(name, h, d)` gets the two factors of
+        its weight's gradient `h^T d`, last layer first, and may use the product to move the weight in place.
+        """
+        inputs = [x.flatten(2)]
+        for i in range(len(self.layers)):
+            z = dense(params, f"layers.{i}", inputs[-1])
+            inputs.append(z.relu_() if i + 1 < len(self.layers) else z)
+        d = pull(inputs.pop())
+        for i in reversed(range(len(self.layers))):
+            h = inputs.pop()
+            below = torch.bmm(d, params[f"layers.{i}.weight"].transpose(1, 2)) if i else None
+            put(f"layers.{i}", h, d)
+            if below is not None:
+                d = torch.ops.aten.threshold_backward(below, h, 0)
+
 
 NAMES = ("mlp", "logistic")
 
