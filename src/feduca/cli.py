@@ -58,6 +58,19 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
     return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
 
 
+def _print_run(row: dict[str, Any], as_json: bool) -> None:
+    from feduca import display
+
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    typer.echo(
+        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
+        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
+    )
+    typer.echo(f"written to {row['run_dir']}")
+
+
 @app.command()
 def run(
     source: Source = "quickstart",
@@ -79,15 +92,7 @@ def run(
         result = api.run(chosen, out=out, watch=progress, again=again)
     finally:
         progress.close()
-    row = result.row()
-    if as_json:
-        typer.echo(json.dumps(row))
-        return
-    typer.echo(
-        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
-        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
-    )
-    typer.echo(f"written to {row['run_dir']}")
+    _print_run(result.row(), as_json)
 
 
 @app.command()
@@ -121,6 +126,24 @@ def compare(
     finally:
         progress.close()
     typer.echo(json.dumps(table) if as_json else display.comparison(table))
+
+
+@app.command()
+def resume(
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
+    from feduca import api, display
+
+    chosen, _ = api.recorded(path)
+    progress = display.Progress(chosen.rounds)
+    progress.start(chosen.mechanism["name"])
+    try:
+        result = api.resume(path, watch=progress)
+    finally:
+        progress.close()
+    _print_run(result.row(), as_json)
 
 
 @app.command("list")

@@ -118,6 +118,12 @@ class EngineTable(_Table):
     threads: int | None = Field(default=None, ge=1)
 
 
+class CheckpointTable(_Table):
+    """How often a run is made safe. Changes nothing of what it computes."""
+
+    every_s: float | None = Field(default=None, ge=0)  # seconds; 0 = every round; unset: every round while small
+
+
 class CompareRow(_Table):
     label: str
     set: dict[str, Any] = {}
@@ -152,6 +158,7 @@ class Recipe(_Table):
     memory: MemoryTable = MemoryTable()
     aggregation: AggregationTable = AggregationTable()
     engine: EngineTable = EngineTable()
+    checkpoint: CheckpointTable = CheckpointTable()
     compare: list[CompareRow] = []  # a table with one row each ...
     axes: list[Axis] = []  # ... or with one for every combination (see study.py)
     smoke: dict[str, Any] = {}  # settings of the small version that `reproduce --smoke` runs
@@ -197,8 +204,9 @@ class Recipe(_Table):
         return self.model_dump(exclude={"compare", "axes", "smoke"})
 
     def hash(self) -> str:
-        """A name for what this recipe computes: everything but its name, its seeds and its comparison rows."""
-        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke"}) | {"schema": SCHEMA}
+        """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
+        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint"})
+        what["schema"] = SCHEMA
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:

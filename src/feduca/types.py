@@ -288,7 +288,10 @@ class Round:
 
 
 class Mechanism(Protocol):
-    """How weights are chosen. A frozen value; its state is passed in and returned."""
+    """How weights are chosen. A frozen value; its state is passed in and returned.
+
+    The state goes into checkpoints: None, or a tree of dicts with string keys, lists, strings, numbers and arrays.
+    """
 
     @property
     def needs(self) -> Needs: ...
