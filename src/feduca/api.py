@@ -151,9 +151,7 @@ def _start(
             clients.extend(earlier.records)
         else:
             directory.begin(chosen.plain(), seed, federation.silos, getattr(task, "describe", dict)())
-    rounds = loop.rounds(
-        server, experiment.theta, task.examples, evaluate=task.test, on_round=on_round, state=state
-    )
+    rounds = loop.rounds(server, experiment.theta, task.examples, evaluate=task.test, on_round=on_round, state=state)
     return _Started(rounds, federation, finish)
 
 
@@ -192,9 +190,7 @@ def run_many(
     return [results[i] for i in range(len(jobs))]
 
 
-def _side_by_side(
-    jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, watch: Watcher | None
-) -> list[RunResult]:
+def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, watch: Watcher | None) -> list[RunResult]:
     if len(jobs) == 1:
         chosen, seed = jobs[0]
         return [run(chosen, seed=seed, out=out, again=again, watch=watch)]

@@ -146,6 +146,47 @@ def resume(
     _print_run(result.row(), as_json)
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper; `feduca list` names them.")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="A small version on CPU, in under a minute.")] = False,
+    settings: Set = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Restrict an axis, e.g. data=fmnist or method=fedavg|feduca.")
+    ] = None,
+    device: Device = None,
+    out: Out = "runs",
+    results: Annotated[str, typer.Option(help="Folder for summaries.")] = "results",
+    lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Reproduce a table or figure of the paper; what is done already is skipped."""
+    from feduca import display
+    from feduca.config import parse_setting
+    from feduca.reproduce import reproduce as run_study
+    from feduca.reproduce.study import parse_only
+
+    changes = dict(map(parse_setting, settings or []))
+    if device is not None:
+        changes["engine.device"] = device
+    if smoke:
+        out, results = f"{out}/smoke", f"{out}/smoke/results"
+    with display.study(name) as watch:
+        summary = run_study(
+            name,
+            smoke=smoke,
+            settings=changes,
+            keep=parse_only(only or []),
+            out=out,
+            results=results,
+            lockstep=lockstep,
+            again=again,
+            watch=watch,
+        )
+    typer.echo(json.dumps(summary) if as_json else display.cells(summary))
+
+
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """What there is: recipes, mechanisms, rules, offers, thresholds, memories, utility families."""

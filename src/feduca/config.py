@@ -271,7 +271,9 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
     if parent is None:
         return tree, name
     if parent not in embedded:
-        raise ConfigError(f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}")
+        raise ConfigError(
+            f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}"
+        )
     return _over(_read(parent)[0], tree), name
 
 

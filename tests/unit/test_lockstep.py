@@ -30,3 +30,19 @@ def test_lockstep_equals_one_after_another():
     for theta, state in zip(alone, states):
         assert np.array_equal(theta, state.theta)
     assert merged.calls == [20, 20, 16, 16]  # one training call per round for all runs that are still going
+
+
+def test_run_many_gives_what_run_gives(tmp_path):
+    settings = {"rounds": 2, "local.epochs": 1}
+    jobs = [
+        (api.recipe("quickstart", {**settings, **more}), seed)
+        for more in ({}, {"mechanism.name": "fedavg", "participation.rule": "accuracy"})
+        for seed in (0, 1)
+    ]
+    merged = api.run_many(jobs, out=tmp_path / "merged", lockstep=3)
+    for (recipe, seed), together_ in zip(jobs, merged):
+        alone = api.run(recipe, seed=seed, out=tmp_path / "alone")
+        assert [r["participation"] for r in together_.rounds] == [r["participation"] for r in alone.rounds]
+        assert np.allclose(together_.theta, alone.theta, atol=1e-5)
+    again = api.run_many(jobs, out=tmp_path / "merged", lockstep=3)
+    assert [result.summary for result in again] == [result.summary for result in merged]  # read back, not repeated

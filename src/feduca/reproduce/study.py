@@ -31,6 +31,17 @@ STUDIES = (
 Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
 
 
+def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
+    """`axis=label|label` of `--only`."""
+    keep = {}
+    for text in texts:
+        axis, sign, labels = text.partition("=")
+        if not sign or not axis:
+            raise ConfigError(f"--only wants axis=label, got {text!r}; for instance --only data=fmnist")
+        keep[axis] = labels.split("|")
+    return keep
+
+
 def plan(
     name: str,
     *,
@@ -42,9 +53,13 @@ def plan(
     if name not in STUDIES:
         raise ConfigError(f"there is no study {name!r}; known: {', '.join(STUDIES)}")
     recipe = config.load(name)
+    everything = cells(recipe, None, smoke)
+    for axis, labels in (keep or {}).items():
+        there = list(dict.fromkeys(cell.labels[axis] for cell in everything if axis in cell.labels))
+        missing = [label for label in labels if label not in there]
+        if missing:
+            raise ConfigError(f"--only {axis}={missing[0]}: {name} has {', '.join(there) or 'no such axis'}")
     chosen = cells(recipe, keep, smoke)
-    if not chosen:
-        raise ConfigError(f"no cell of {name} is left by {dict(keep or {})}; `feduca reproduce {name}` without it has all")
     # Settings of the command line come last, over the axes and over the small version.
     return [Cell(cell.labels, cell.recipe.with_settings(settings or {})) for cell in chosen]
 
