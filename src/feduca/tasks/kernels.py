@@ -10,7 +10,7 @@ Importing this module needs Triton. The kernels are launched only on CUDA tensor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -40,6 +40,16 @@ class ConvShape:
         return self.kernel * self.kernel * self.channels
 
 
+@dataclass(frozen=True)
+class Tile:
+    """How a kernel cuts its work: places per program, filter rows at a time, warps, stages of the load pipeline."""
+
+    places: int = 64
+    taps: int = 64
+    warps: int = 4
+    stages: int = 2
+
+
 @triton.jit
 def _dot(a, b, acc, PRECISION: tl.constexpr):
     return tl.dot(a, b, acc, input_precision=PRECISION)
@@ -65,10 +75,7 @@ def _forward(
     for start in range(0, TAPS, BK):
         tap = start + tl.arange(0, BK)
         there = tap < TAPS
-        if C % BK == 0:
-            offset = ((start // C) // KW * W + (start // C) % KW) * C + start % C + tl.arange(0, BK)
-        else:
-            offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
+        offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
         f = tl.load(w + (k * TAPS + tap)[:, None] * O + o[None, :], mask=there[:, None], other=0.0)
         at = corner[:, None] + offset[None, :]
         mask = valid[:, None] & there[None, :]
@@ -251,62 +258,78 @@ def _descend(
 # Launchers
 
 
-def _block(taps: int, channels: int) -> int:
-    """How many rows of the filter matrix to take at a time."""
-    return 64 if channels % 64 == 0 else (32 if channels % 32 == 0 else min(64, max(16, triton.next_power_of_2(taps))))
-
-
-def convolve(x: Tensor, w: Tensor, bias: Tensor, shape: ConvShape, precision: str = "tf32") -> tuple[Tensor, Tensor]:
+def convolve(
+    x: Tensor, w: Tensor, bias: Tensor, shape: ConvShape, precision: str = "tf32", tile: Tile | None = None
+) -> tuple[Tensor, Tensor]:
     """`maxpool2(relu(x * w + bias))` and which place of each window won. `x[K, B, H, W, C]`, `w[K, taps, O]`."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
     out = torch.empty(K, B, rows, columns, shape.outputs, dtype=x.dtype, device=x.device)
     winner = torch.empty(out.shape, dtype=torch.uint8, device=x.device)
-    BQ = 64
-    _forward[(triton.cdiv(B * rows * columns, BQ), K)](
+    tile = tile or _fit(FORWARD, x)
+    _forward[(triton.cdiv(B * rows * columns, tile.places), K)](
         x, w, bias, out, winner, B,
         H=shape.rows, W=shape.columns, C=shape.channels, O=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
-        PH=rows, PW=columns, BQ=BQ, BK=_block(shape.taps, shape.channels), PRECISION=precision,
-        num_warps=4, num_stages=3,
+        PH=rows, PW=columns, BQ=tile.places, BK=tile.taps, PRECISION=precision,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out, winner
 
 
 def filter_gradient(
-    x: Tensor, d: Tensor, winner: Tensor, shape: ConvShape, precision: str = "tf32", splits: int | None = None
+    x: Tensor,
+    d: Tensor,
+    winner: Tensor,
+    shape: ConvShape,
+    precision: str = "tf32",
+    tile: Tile | None = None,
+    splits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of filters `[K, taps, O]` and bias `[K, O]` (both fp32) from `d`, the gradient at the pooled output."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
-    BK = 64
-    tiles = triton.cdiv(shape.taps, BK)
-    if splits is None:  # enough programs to fill the chip a few times over
-        splits = max(1, min(triton.cdiv(528, tiles * K), triton.cdiv(B * rows * columns, 256)))
-    BQ = 64
-    each = triton.cdiv(triton.cdiv(B * rows * columns, splits), BQ) * BQ
+    tile = tile or _fit(FILTER_GRADIENT, x)
+    tiles, places = triton.cdiv(shape.taps, tile.taps), B * rows * columns
+    if splits is None:  # enough programs to fill the chip a few times over, each with enough to do
+        splits = max(1, min(triton.cdiv(PROGRAMS, tiles * K), places // 256))
+    each = triton.cdiv(triton.cdiv(places, splits), tile.places) * tile.places
     parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
     bias_parts = torch.empty(splits, K, shape.outputs, dtype=torch.float32, device=x.device)
     _filter_gradient[(tiles, K, splits)](
         x, d, winner, parts, bias_parts, B, K,
         H=shape.rows, W=shape.columns, C=shape.channels, O=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
-        PH=rows, PW=columns, BQ=BQ, BK=BK, EACH=each, PRECISION=precision,
-        num_warps=4, num_stages=3,
+        PH=rows, PW=columns, BQ=tile.places, BK=tile.taps, EACH=each, PRECISION=precision,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return parts.sum(0), bias_parts.sum(0)
 
 
-def input_gradient(d: Tensor, winner: Tensor, w: Tensor, shape: ConvShape, precision: str = "tf32") -> Tensor:
-    """The gradient at the convolution's input, `[K, B, H, W, C]`; the channels must be a power of two of at least 16."""
+def input_gradient(
+    d: Tensor, winner: Tensor, w: Tensor, shape: ConvShape, precision: str = "tf32", tile: Tile | None = None
+) -> Tensor:
+    """The gradient at the convolution's input, `[K, B, H, W, C]`; the channels must be a power of two from 16 on."""
     K, B = d.shape[:2]
     rows, columns = shape.pooled
     out = torch.empty(K, B, shape.rows, shape.columns, shape.channels, dtype=d.dtype, device=d.device)
-    BM = 128
-    _input_gradient[(triton.cdiv(B * shape.rows * shape.columns, BM), K)](
+    tile = tile or _fit(INPUT_GRADIENT, d)
+    _input_gradient[(triton.cdiv(B * shape.rows * shape.columns, tile.places), K)](
         d, winner, w, out, B,
         H=shape.rows, W=shape.columns, C=shape.channels, O=shape.outputs, KH=shape.kernel, KW=shape.kernel,
-        PH=rows, PW=columns, BM=BM, PRECISION=precision, num_warps=8, num_stages=3,
+        PH=rows, PW=columns, BM=tile.places, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
+
+
+# The tiles that were fastest on an H200 (benchmarks/engine.py sweeps them), in bf16.
+FORWARD = Tile(places=64, taps=64, warps=4, stages=2)
+FILTER_GRADIENT = Tile(places=64, taps=64, warps=4, stages=2)
+INPUT_GRADIENT = Tile(places=128, taps=64, warps=8, stages=2)
+PROGRAMS = 528
+
+
+def _fit(tile: Tile, x: Tensor) -> Tile:
+    """The tile for this type: fp32 takes twice the shared memory."""
+    return replace(tile, stages=min(tile.stages, 2)) if x.dtype == torch.float32 else tile
 
 
 def gather(
