@@ -182,4 +182,3 @@ def kernels_module() -> ModuleType | None:
     except ImportError:
         return None
     return kernels
-

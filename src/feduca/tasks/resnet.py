@@ -1,7 +1,7 @@
 """ResNet-18 with GroupNorm (two groups) for BatchNorm, the stem for large images kept, and its ImageNet weights.
 
-Names of the tensors are torchvision's, so that its published state dict fits: convolutions are taken as they are, the scale
-and shift of each BatchNorm become the GroupNorm's, running statistics and the 1000-class layer are left out.
+Names of the tensors are torchvision's, so that its published state dict fits: convolutions are taken as they are, the
+scale and shift of each BatchNorm become the GroupNorm's, running statistics and the 1000-class layer are left out.
 """
 
 from __future__ import annotations
@@ -108,14 +108,16 @@ def _norm(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def published(data_dir: Path) -> tuple[dict[str, Tensor], str] | None:
-    """torchvision's ImageNet state dict: its file in the data directory, else through torchvision; None without either."""
+    """torchvision's ImageNet state dict: its file in the data directory, else torchvision's; None without either."""
     for name in FILES:
         path = data_dir / name
         if path.is_file():
             try:
                 return torch.load(path, map_location="cpu", weights_only=True), f"ImageNet ({name})"
             except Exception as error:  # torch raises many kinds for a damaged file
-                raise DataError(f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again") from error
+                raise DataError(
+                    f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again"
+                ) from error
     try:
         from torchvision.models import ResNet18_Weights  # type: ignore[import-not-found]
     except ImportError:
@@ -133,5 +135,7 @@ def take(model: ResNet18, state: Mapping[str, Tensor], source: str) -> None:
     for name in wanted:
         if name not in state or state[name].shape != own[name].shape:
             seen = tuple(state[name].shape) if name in state else "missing"
-            raise DataError(f"{source}: {name} is {seen}, not {tuple(own[name].shape)}: use torchvision's resnet18 file")
+            raise DataError(
+                f"{source}: {name} is {seen}, not {tuple(own[name].shape)}: use torchvision's resnet18 file"
+            )
     model.load_state_dict({name: state[name] for name in wanted}, strict=False)

@@ -1,8 +1,8 @@
 """A bidirectional LSTM whose cell runs K models, both directions and all sequences at once.
 
-PyTorch's own LSTM cannot be batched over models, so the cell is written out: the inputs' part of all gates is one product
-for the whole text, and one product per word remains. Padding (word 0) leaves the state as it is. A text is represented by
-the largest value of each state over its words.
+PyTorch's own LSTM cannot be batched over models, so the cell is written out: the inputs' part of all gates is one
+product for the whole text, and one product per word remains. Padding (word 0) leaves the state as it is. A text is
+represented by the largest value of each state over its words.
 """
 
 from __future__ import annotations

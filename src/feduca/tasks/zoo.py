@@ -18,7 +18,12 @@ SCRATCH = "from scratch"
 
 
 def factory(
-    name: str, shape: tuple[int, ...], data: Dataset, *, hidden: Sequence[int] | None = None, data_dir: str | None = None
+    name: str,
+    shape: tuple[int, ...],
+    data: Dataset,
+    *,
+    hidden: Sequence[int] | None = None,
+    data_dir: str | None = None,
 ) -> tuple[Callable[[], nn.Module], str]:
     """A function that makes the model called `name` for examples of this shape, and where its weights come from."""
     classes, inputs, is_image = data.classes, math.prod(shape), len(shape) == 3

@@ -1,8 +1,8 @@
 """20 Newsgroups, the version split by date, from its official folders: one folder per group, one file per message.
 
-What gives the group away without reading the message is stripped: the header, quoted lines and the signature. The rest is
-lower-cased and cut into words; the 20 000 commonest words of the training messages are known, of each message the first
-200 words are kept.
+What gives the group away without reading the message is stripped: the header, quoted lines and the signature. The rest
+is lower-cased and cut into words; the 20 000 commonest words of the training messages are known, of each message the
+first 200 words are kept.
 """
 
 from __future__ import annotations
@@ -64,12 +64,14 @@ def _messages(home: Path, split: str) -> tuple[list[str], np.ndarray, tuple[str,
     count, digest = EXPECTED[split]
     if len(groups) != GROUPS or len(texts) != count:
         raise DataError(
-            f"{home} holds {len(texts)} messages of {len(groups)} groups where {count} of {GROUPS} belong: fetch {HOME} "
-            "again and unpack it in an empty folder"
+            f"{home} holds {len(texts)} messages of {len(groups)} groups where {count} of {GROUPS} belong: fetch "
+            f"{HOME} again and unpack it in an empty folder"
         )
     found = checksum(texts)
     if found != digest:
-        raise DataError(f"{home} has checksum {found[:16]}, not {digest[:16]}: some message is damaged; fetch {HOME} again")
+        raise DataError(
+            f"{home} has checksum {found[:16]}, not {digest[:16]}: some message is damaged; fetch {HOME} again"
+        )
     return [text.decode("latin-1") for text in texts], np.array(labels, np.int64), tuple(groups)
 
 
@@ -96,7 +98,7 @@ def words(text: str) -> list[str]:
 
 
 def vocabulary(texts: Sequence[Sequence[str]], size: int) -> dict[str, int]:
-    """Numbers from 2 on for the `size` commonest words (ties in alphabetical order); 0 is padding, 1 an unknown word."""
+    """Numbers from 2 on for the `size` commonest words (ties by alphabet); 0 is padding, 1 an unknown word."""
     counts = collections.Counter(word for text in texts for word in text)
     common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size]
     return {word: number for number, (word, _) in enumerate(common, start=2)}
