@@ -328,3 +328,4 @@ class ServerState:
     gamma: Floats  # [N], last reported
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
+    history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each
