@@ -13,6 +13,7 @@ from feduca.federation import InProcess
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
+from feduca.personal import Nothing
 from feduca.reporting import Inflate, ReportingPolicy, Truthful
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
@@ -90,7 +91,8 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     p, u, r = recipe.participation, recipe.utility, recipe.reporting
-    needs = make_mechanism(recipe).needs | Needs(curve=recipe.diagnostics)
+    mechanism = make_mechanism(recipe)
+    needs = mechanism.needs | Needs(curve=recipe.diagnostics)
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
@@ -107,6 +109,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        personal=getattr(mechanism, "personal", Nothing()),
     )
 
 
