@@ -8,7 +8,8 @@ Use it by name in any recipe:    put it into a package of yours whose pyproject.
 
     pip install ./my_package && feduca run --set mechanism.name=softmax-loss --set mechanism.temperature=0.5
 
-A mechanism is a frozen dataclass. Its fields are its options: recipes validate them by their types, `__post_init__` by their ranges.
+A mechanism is a frozen dataclass. Its fields are its options: recipes validate them by their types, `__post_init__` by
+their ranges.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,13 @@
 """What a method keeps on the client beside the shared model.
 
-Most methods keep nothing. IncFL's clients measure themselves once against a model they trained alone; Ditto's and APFL's keep a
-personal model that the silo deploys. A mechanism carries its client part as `personal`; the client step runs it after it has seen
-the offer and before the rule decides, through the same work requests as everything else, so it costs the same in every federation.
+Most methods keep nothing. IncFL's clients measure themselves once against a model they trained alone; Ditto's and
+APFL's keep a personal model that the silo deploys. A mechanism carries its client part as `personal`; the client step
+runs it after it has seen the offer and before the rule decides, through the same work requests as everything else, so
+it costs the same in every federation.
 
-For a personalised method the thing a silo is offered *is* its personal model. Eq. 1 then compares the personal model, refreshed
-against the theta just received, with the silo's own local model: joining means deploying the former, declining the latter. Eq. 2
-knows only curves along the path to the shared model and is not affected.
+For a personalised method the thing a silo is offered *is* its personal model. Eq. 1 then compares the personal model,
+refreshed against the theta just received, with the silo's own local model: joining means deploying the former,
+declining the latter. Eq. 2 knows only curves along the path to the shared model and is not affected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Mechanisms: how aggregation weights are chosen. One small file each; a new one needs a file here and a line below.
 
-A package of your own joins through the entry-point group `feduca.mechanisms` (see `registry.py` and examples/custom_mechanism.py).
+A package of your own joins through the entry-point group `feduca.mechanisms` (see `registry.py` and
+examples/custom_mechanism.py).
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
 """AAggFF-S: mixing weights learnt online, by a Newton step on the simplex.
 
-S.-J. Hahn, G.-S. Kim, J. Lee. "Pursuing Overall Welfare in Federated Learning through Sequential Decision Making." ICML 2024; the
-cross-silo variant. Before training each client reports its training loss `F_k` at the received model. With K clients:
+S.-J. Hahn, G.-S. Kim, J. Lee. "Pursuing Overall Welfare in Federated Learning through Sequential Decision Making." ICML
+2024; the cross-silo variant. Before training each client reports its training loss `F_k` at the received model. With K
+clients:
 
     z_k = F_k / mean(F),   v_k = CDF(z_k) / K in [0, 1/K],   loss of the decision p: -log(1 + <p, v>),   g = -v / (1 + <p, v>)
     p+ = argmin over the simplex of  sum_tau <g_tau, p> + (a/2) ||p||^2 + (b/2) sum_tau <g_tau, p - p_tau>^2
 
-with Lipschitz constant L = 1/K, a = 4 K L = 4, b = 1/(4 L) = K/4: the online Newton step in its follow-the-regularised-leader
-form, a strictly convex QP in K variables, solved by Clarabel to `TOLERANCE`. The new p aggregates the same round. The authors'
-public code is reported to differ from their poster: no p_tau in the last term, the ridge counted twice, and the normal CDF reversed;
-`variant = "code"` does that.
+with Lipschitz constant L = 1/K, a = 4 K L = 4, b = 1/(4 L) = K/4: the online Newton step in its
+follow-the-regularised-leader form, a strictly convex QP in K variables, solved by Clarabel to `TOLERANCE`. The new p
+aggregates the same round. The authors' public code is reported to differ from their poster: no p_tau in the last term,
+the ridge counted twice, and the normal CDF reversed; `variant = "code"` does that.
 """
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -89,9 +91,9 @@ def response(z: Floats, cdf: str, *, reverse_normal: bool = False) -> Floats:
 
 def leader(linear: Floats, quadratic: Floats) -> Floats:
     """`argmin <linear, p> + 1/2 p^T quadratic p` over the simplex."""
-    import clarabel
     from scipy import sparse
 
+    clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information
     n = len(linear)
     settings = clarabel.DefaultSettings()
     settings.verbose = False

@@ -1,7 +1,7 @@
 """AFL: weights that chase the worst mixture of clients.
 
-M. Mohri, G. Sivek, A. T. Suresh. "Agnostic Federated Learning." ICML 2019. Minimise over theta the maximum over lambda in the
-simplex of `sum_k lambda_k F_k(theta)`, descending in theta and ascending in lambda at the same time:
+M. Mohri, G. Sivek, A. T. Suresh. "Agnostic Federated Learning." ICML 2019. Minimise over theta the maximum over lambda
+in the simplex of `sum_k lambda_k F_k(theta)`, descending in theta and ascending in lambda at the same time:
 
     theta <- theta - eta_s * sum_k lambda_k Delta_k,   lambda <- Proj( lambda + eta_lambda F(theta) ).
 

@@ -1,16 +1,17 @@
 """APFL: a personal mixture of a private model and the shared one.
 
-Y. Deng, M. M. Kamani, M. Mahdavi. "Adaptive Personalized Federated Learning." 2020. Silo k deploys `m_k = a_k v_k + (1 - a_k) theta`
-and trains the private part through the mixture:
+Y. Deng, M. M. Kamani, M. Mahdavi. "Adaptive Personalized Federated Learning." 2020. Silo k deploys `m_k = a_k v_k + (1
+- a_k) theta` and trains the private part through the mixture:
 
     v_k <- v_k - eta * a_k * grad F_k(m_k),   a_k <- a_k - eta_a * <v_k - theta, grad F_k(m_k)>, kept in [0, 1].
 
-Here theta is held at the model just received while v_k is trained (the authors move their local copy of it in the same mini-batches).
-Then a step of size eta in v is a step of size a^2 eta in m, so plain local training of m with that step *is* APFL's mixed gradient, and v
-follows as (m - (1 - a) theta) / a. The slope in a is a central difference of the training loss along the line from theta to v. Weight
-decay and clipping, where switched on, act on m.
+Here theta is held at the model just received while v_k is trained (the authors move their local copy of it in the same
+mini-batches). Then a step of size eta in v is a step of size a^2 eta in m, so plain local training of m with that step
+*is* APFL's mixed gradient, and v follows as (m - (1 - a) theta) / a. The slope in a is a central difference of the
+training loss along the line from theta to v. Weight decay and clipping, where switched on, act on m.
 
-What Eq. 1 compares: the mixture m_k, refreshed against the theta just received, with the silo's own local model theta_k.
+What Eq. 1 compares: the mixture m_k, refreshed against the theta just received, with the silo's own local model
+theta_k.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Ditto: FedAvg for the shared model, and a personal model pulled towards it.
 
-T. Li, S. Hu, A. Beirami, V. Smith. "Ditto: Fair and Robust Federated Learning Through Personalization." ICML 2021. The shared model
-is FedAvg's. Beside it silo k keeps `v_k` and each round minimises `F_k(v) + (lambda/2) ||v - theta||^2` from where it stands, theta
-being the model just received. The silo deploys v_k.
+T. Li, S. Hu, A. Beirami, V. Smith. "Ditto: Fair and Robust Federated Learning Through Personalization." ICML 2021. The
+shared model is FedAvg's. Beside it silo k keeps `v_k` and each round minimises `F_k(v) + (lambda/2) ||v - theta||^2`
+from where it stands, theta being the model just received. The silo deploys v_k.
 
-What Eq. 1 compares: v_k, refreshed against the theta just received, with the silo's own local model theta_k. The silo trains v_k
-whether or not it ends up joining: the announcement reaches it either way.
+What Eq. 1 compares: v_k, refreshed against the theta just received, with the silo's own local model theta_k. The silo
+trains v_k whether or not it ends up joining: the announcement reaches it either way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FedProx: fixed weights, and a local term that keeps a client near the model it received.
 
-T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. "Federated Optimization in Heterogeneous Networks." MLSys 2020.
-Local objective: `f_k(theta_k) + (mu/2) ||theta_k - theta||^2`. The FedUCA paper does not say which mu it used; 1e-4 is what this
-line of work uses. With mu = 0 this is FedAvg to the last bit.
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. "Federated Optimization in Heterogeneous Networks."
+MLSys 2020. Local objective: `f_k(theta_k) + (mu/2) ||theta_k - theta||^2`. The FedUCA paper does not say which mu it
+used; 1e-4 is what this line of work uses. With mu = 0 this is FedAvg to the last bit.
 """
 
 from __future__ import annotations

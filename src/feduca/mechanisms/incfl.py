@@ -1,15 +1,16 @@
 """IncFL / MaxFL: weigh most the clients that are on the fence about the global model.
 
-Y. J. Cho, D. Jhunjhunwala, T. Li, V. Smith, G. Joshi. "To Federate or Not To Federate: Incentivizing Client Participation in
-Federated Learning." 2022 (later "Maximizing Global Model Appeal in Federated Learning"). The number of clients to whom the global
-model appeals, `F_k(theta) < rho_k`, is relaxed with a sigmoid; its gradient weighs client k by
+Y. J. Cho, D. Jhunjhunwala, T. Li, V. Smith, G. Joshi. "To Federate or Not To Federate: Incentivizing Client
+Participation in Federated Learning." 2022 (later "Maximizing Global Model Appeal in Federated Learning"). The number of
+clients to whom the global model appeals, `F_k(theta) < rho_k`, is relaxed with a sigmoid; its gradient weighs client k
+by
 
     q_k = sigma(x_k) (1 - sigma(x_k)),   x_k = (F_k(theta) - rho_k) / temperature,
     theta <- theta - eta_g / (sum_j q_j + eps) * sum_k q_k Delta_k.
 
-`F_k` is the training loss at the received model before training, `rho_k` the training loss of a model the client trained alone. Weights
-sum to sum(q) / (sum(q) + eps) * eta_g, not to one; q is not multiplied by data size. Not verified against the authors' code: the length
-of the warm-up that yields rho, eps and eta_g. All are options.
+`F_k` is the training loss at the received model before training, `rho_k` the training loss of a model the client
+trained alone. Weights sum to sum(q) / (sum(q) + eps) * eta_g, not to one; q is not multiplied by data size. Not
+verified against the authors' code: the length of the warm-up that yields rho, eps and eta_g. All are options.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """MIFA: the latest update of everybody, equally weighted, however old.
 
-X. Gu, K. Huang, J. Zhang, L. Huang. "Fast Federated Learning in the Presence of Arbitrary Device Unavailability." NeurIPS 2021.
-`theta <- theta - eta_s * mean_k y_k`, where y_k is client k's last update: this round's if it took part. With `memory.kind = "update"`
-that is what FedAvg does here too (FedUCA's aggregation is its weighted form), and a test holds the two equal. They part with
-`memory.kind = "none"`: FedAvg then renormalises over the participants, MIFA does not.
+X. Gu, K. Huang, J. Zhang, L. Huang. "Fast Federated Learning in the Presence of Arbitrary Device Unavailability."
+NeurIPS 2021. `theta <- theta - eta_s * mean_k y_k`, where y_k is client k's last update: this round's if it took part.
+With `memory.kind = "update"` that is what FedAvg does here too (FedUCA's aggregation is its weighted form), and a test
+holds the two equal. They part with `memory.kind = "none"`: FedAvg then renormalises over the participants, MIFA does
+not.
 """
 
 from __future__ import annotations

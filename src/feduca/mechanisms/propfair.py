@@ -1,8 +1,9 @@
 """PropFair: proportional fairness through the local objective.
 
-G. Zhang, S. Malekmohammadi, X. Chen, Y. Yu. "Proportional Fairness in Federated Learning." TMLR 2023. Every client minimises
-`-log(1 - F/M)` per mini-batch instead of F, which steepens where the loss is large; M bounds the loss. Beyond 1 - F/M = 0.2 the
-objective goes on along its tangent, so that a loss above M still has a finite gradient. Weights are fixed, as in FedAvg.
+G. Zhang, S. Malekmohammadi, X. Chen, Y. Yu. "Proportional Fairness in Federated Learning." TMLR 2023. Every client
+minimises `-log(1 - F/M)` per mini-batch instead of F, which steepens where the loss is large; M bounds the loss. Beyond
+1 - F/M = 0.2 the objective goes on along its tangent, so that a loss above M still has a finite gradient. Weights are
+fixed, as in FedAvg.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ T. Li, M. Sanjabi, A. Beirami, V. Smith. "Fair Resource Allocation in Federated 
 
     theta <- theta - sum_k F_k^q G_k / sum_k ( q F_k^{q-1} ||G_k||^2 + L F_k^q )
 
-so client k's weight is `L F_k^q` over the common denominator. q = 0 gives equal weights. Weights do not sum to one for q > 0: the
-denominator is a bound on curvature, and steps shrink where updates are long. A silo that sits out counts with the loss it reports
-today and the length of the update remembered of it.
+so client k's weight is `L F_k^q` over the common denominator. q = 0 gives equal weights. Weights do not sum to one for
+q > 0: the denominator is a bound on curvature, and steps shrink where updates are long. A silo that sits out counts
+with the loss it reports today and the length of the update remembered of it.
 """
 
 from __future__ import annotations

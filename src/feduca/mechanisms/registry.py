@@ -5,8 +5,8 @@ A package joins by declaring an entry point; nothing of it is imported before a 
     [project.entry-points."feduca.mechanisms"]
     mine = "my_package:MyMechanism"
 
-A built-in name is never taken over: the built-in stays and one warning names the package. A plug-in that cannot be loaded, or is not a
-mechanism, gives one line when it is named, and does not get in the way of anything else.
+A built-in name is never taken over: the built-in stays and one warning names the package. A plug-in that cannot be
+loaded, or is not a mechanism, gives one line when it is named, and does not get in the way of anything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """TERM: exponentially tilted weights.
 
-T. Li, A. Beirami, M. Sanjabi, V. Smith. "Tilted Empirical Risk Minimization." ICLR 2021, applied across clients. Minimise
-`(1/t) log sum_k beta_k e^{t F_k}`; its gradient weighs client k by `p_k ~ beta_k e^{t F_k(theta)}`. t > 0 leans to the clients with the
-largest loss, t < 0 away from them (robustness), t = 0 is FedAvg.
+T. Li, A. Beirami, M. Sanjabi, V. Smith. "Tilted Empirical Risk Minimization." ICLR 2021, applied across clients.
+Minimise `(1/t) log sum_k beta_k e^{t F_k}`; its gradient weighs client k by `p_k ~ beta_k e^{t F_k(theta)}`. t > 0
+leans to the clients with the largest loss, t < 0 away from them (robustness), t = 0 is FedAvg.
 """
 
 from __future__ import annotations
