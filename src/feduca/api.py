@@ -118,6 +118,9 @@ def iterate(
 
 def rows(chosen: Recipe) -> Sequence[tuple[str, Recipe]]:
     """The recipe's comparison: one labelled recipe per row, all validated before anything runs."""
-    if not chosen.compare:
-        return [(chosen.mechanism["name"], chosen)]
-    return [(row.label, chosen.with_settings(row.set)) for row in chosen.compare]
+    listed = [(row.label, chosen.with_settings(row.set)) for row in chosen.compare]
+    if chosen.cross:
+        from feduca.cross import combinations
+
+        listed += [(one.label, one.recipe) for one in combinations(chosen)]
+    return listed or [(chosen.mechanism["name"], chosen)]

@@ -26,7 +26,11 @@ def catalogue() -> dict[str, dict[str, str]]:
             "least-concession": _line(offers.LeastConcession),
             "best-mixture": _line(offers.BestMixture),
         },
-        "reporting": {"truthful": _line(reporting.Truthful), "inflate": _line(reporting.Inflate)},
+        "reporting": {
+            "truthful": _line(reporting.Truthful),
+            "inflate": _line(reporting.Inflate),
+            "understate": _line(reporting.Understate),
+        },
         "memories": {name: _line(type(m)) for name, m in memory.memories.items()},
         "families": {name: _line(type(f)) for name, f in utility.families.items()},
     }

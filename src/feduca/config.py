@@ -90,9 +90,9 @@ class OfferTable(_Table):
 class ReportingTable(_Table):
     """Whether clients tell the truth."""
 
-    kind: Literal["truthful", "inflate"] = "truthful"
-    share: float = 0.0
-    clients: list[int] | None = None  # who inflates; None = all
+    kind: Literal["truthful", "inflate", "understate"] = "truthful"
+    share: float | list[float] = 0.0  # a list has one share per silo
+    clients: list[int] | None = None  # who misreports; None = all
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
 
 
@@ -141,6 +141,9 @@ class Recipe(_Table):
     aggregation: AggregationTable = AggregationTable()
     engine: EngineTable = EngineTable()
     compare: list[CompareRow] = []
+    cross: dict[
+        str, dict[str, dict[str, Any]]
+    ] = {}  # axis, label, settings: `compare` runs their product; see cross.py
 
     @field_validator("name")
     @classmethod
@@ -176,15 +179,24 @@ class Recipe(_Table):
         if strangers:
             last = self.task.clients - 1
             raise ConfigError(f"reporting.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
+        shares = self.reporting.share if isinstance(self.reporting.share, list) else []
+        if shares and len(shares) != self.task.clients:
+            raise ConfigError(
+                f"reporting.share lists {len(shares)} silos; give one share for each of {self.task.clients}"
+            )
+        if self.reporting.kind == "understate" and not all(0 <= s < 1 for s in shares or [self.reporting.share]):
+            raise ConfigError(
+                f"reporting.share is {self.reporting.share}; understating takes a share of at least 0 below 1"
+            )
         return self
 
     def plain(self) -> dict[str, Any]:
         """The resolved recipe without its `compare` rows: what a run is."""
-        return self.model_dump(exclude={"compare"})
+        return self.model_dump(exclude={"compare", "cross"})
 
     def hash(self) -> str:
         """A name for what this recipe computes: everything but its name, its seeds and its comparison rows."""
-        what = self.model_dump(exclude={"name", "seeds", "compare"}) | {"schema": SCHEMA}
+        what = self.model_dump(exclude={"name", "seeds", "compare", "cross"}) | {"schema": SCHEMA}
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:

@@ -14,7 +14,7 @@ from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
 from feduca.personal import Nothing
-from feduca.reporting import Inflate, ReportingPolicy, Truthful
+from feduca.reporting import Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -138,4 +138,6 @@ def _reporting(recipe: Recipe) -> ReportingPolicy:
     r = recipe.reporting
     if r.kind == "truthful":
         return Truthful()
-    return Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    share = tuple(r.share) if isinstance(r.share, list) else r.share
+    policy = Inflate if r.kind == "inflate" else Understate
+    return policy(share, None if r.clients is None else tuple(r.clients))
