@@ -27,7 +27,8 @@ SMALLEST_LOSS = 1e-10  # F^{q-1} at F = 0
 @dataclass(frozen=True)
 class QFedAvg:
     q: float = 0.1
-    eta_c: float = field(default=0.1, metadata={"wired": "local.lr"})  # 1 / L
+    lipschitz: float | None = None  # L; None = 1 / eta_c
+    eta_c: float = field(default=0.1, metadata={"wired": "local.lr"})
 
     needs = Needs(train_loss=True)
     schedule = "fresh"
@@ -35,6 +36,11 @@ class QFedAvg:
     def __post_init__(self) -> None:
         if not self.q >= 0:
             raise ConfigError(f"mechanism.q must be 0 or more, got {self.q}; 0 is FedAvg, 0.1 is the default")
+
+        if self.lipschitz is not None and not self.lipschitz > 0:
+            raise ConfigError(
+                f"mechanism.lipschitz must be above 0, got {self.lipschitz}; leave it out for 1 / local.lr"
+            )
 
     def local(self, spec: LocalSpec) -> LocalSpec:
         return spec
@@ -45,6 +51,6 @@ class QFedAvg:
 
     def allocate(self, state: Floats, round: Round, seed: int) -> tuple[Floats, Allocation]:
         length = np.where(round.joined, norms(round.delta), state)  # of everybody's latest update
-        F, L = np.maximum(losses(round), SMALLEST_LOSS), 1 / self.eta_c
+        F, L = np.maximum(losses(round), SMALLEST_LOSS), self.lipschitz or 1 / self.eta_c
         h = self.q * F ** (self.q - 1) * (L * length) ** 2 + L * F**self.q
         return length, Allocation(L * F**self.q / h.sum(), "weighed")
