@@ -90,9 +90,9 @@ class OfferTable(_Table):
 class ReportingTable(_Table):
     """Whether clients tell the truth."""
 
-    kind: Literal["truthful", "inflate"] = "truthful"
-    share: float = 0.0
-    clients: list[int] | None = None  # who inflates; None = all
+    kind: Literal["truthful", "inflate", "understate"] = "truthful"
+    share: float | list[float] = 0.0  # a list has one share per silo
+    clients: list[int] | None = None  # who misreports; None = all
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
 
 
@@ -212,6 +212,14 @@ class Recipe(_Table):
         if strangers:
             last = self.task.clients - 1
             raise ConfigError(f"reporting.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
+        given = self.reporting.share
+        shares = given if isinstance(given, list) else [given] * self.task.clients
+        if len(shares) != self.task.clients:
+            raise ConfigError(
+                f"reporting.share lists {len(shares)} silos; give one share for each of the {self.task.clients}"
+            )
+        if self.reporting.kind == "understate" and not all(0 <= share < 1 for share in shares):
+            raise ConfigError(f"reporting.share is {given}; understating takes shares of at least 0 and below 1")
         return self
 
     def plain(self) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
+from feduca.personal import Nothing
 from feduca.plausibility import Plausibility
-from feduca.reporting import Inflate, ReportingPolicy, Truthful
+from feduca.reporting import Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -96,7 +97,8 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     p, u, r = recipe.participation, recipe.utility, recipe.reporting
-    needs = make_mechanism(recipe).needs | Needs(curve=recipe.diagnostics)
+    mechanism = make_mechanism(recipe)
+    needs = mechanism.needs | Needs(curve=recipe.diagnostics)
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
@@ -113,6 +115,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        personal=getattr(mechanism, "personal", Nothing()),
     )
 
 
@@ -141,4 +144,6 @@ def _reporting(recipe: Recipe) -> ReportingPolicy:
     r = recipe.reporting
     if r.kind == "truthful":
         return Truthful()
-    return Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    share = tuple(r.share) if isinstance(r.share, list) else r.share
+    policy = Inflate if r.kind == "inflate" else Understate
+    return policy(share, None if r.clients is None else tuple(r.clients))
