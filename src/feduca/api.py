@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from feduca import runs
 from feduca.config import Recipe
 from feduca.config import load as load_recipe
 from feduca.errors import InputError
-from feduca.experiment import build
+from feduca.experiment import Experiment, build, make_task
+from feduca.federation import InProcess
 from feduca.records import ClientRecord, RoundRecord, plain
 from feduca.runs import RunDirectory, RunResult, summarise
 from feduca.types import ServerState, Task
@@ -92,48 +94,125 @@ def recorded(path: str | Path) -> tuple[Recipe, RunDirectory]:
     return chosen, RunDirectory(parent.parent, parent.name, chosen.hash(), chosen.seeds[0], chosen.checkpoint.every_s)
 
 
+@dataclass(frozen=True)
+class _Started:
+    """A run whose directory is open and whose loop is ready to be driven."""
+
+    loop: loop.Rounds
+    federation: InProcess
+    finish: Callable[[ServerState], RunResult]
+
+
 def _play(
     chosen: Recipe, seed: int, task: Task | None, directory: RunDirectory | None, watch: Watcher | None, resuming: bool
 ) -> RunResult:
     experiment = build(chosen, seed, task)
-    federation, state = experiment.federation, None
+    with directory or nullcontext():
+        started = _start(chosen, seed, experiment, directory, watch, resuming)
+        return started.finish(loop.play(started.loop, started.federation))
+
+
+def _start(
+    chosen: Recipe,
+    seed: int,
+    experiment: Experiment,
+    directory: RunDirectory | None,
+    watch: Watcher | None,
+    resuming: bool,
+) -> _Started:
+    """Begin or resume; whoever drives the loop then calls `finish` with its last state."""
+    server, task, federation = experiment.server, experiment.task, experiment.federation
     records: list[dict[str, Any]] = []
     clients: list[dict[str, Any]] = []
+    state = None
 
     def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
         records.append(plain(record))
         clients.append(plain(per_client))
         if directory is not None:
             directory.append(records[-1], clients[-1])
-            directory.save(state, federation.snapshot(), last=state.round > experiment.server.rounds)
+            directory.save(state, federation.snapshot(), last=state.round > server.rounds)
         if watch is not None:
             watch(record, per_client)
 
-    with directory or nullcontext():
-        if directory is not None:
-            earlier = directory.resume(experiment.theta, federation.silos) if resuming else None
-            if earlier is not None:
-                federation.restore(earlier.clients)
-                state, records, clients = earlier.state, earlier.rounds, earlier.records
-            else:
-                described = getattr(experiment.task, "describe", dict)()
-                directory.begin(chosen.plain(), seed, federation.silos, described)
-        final = loop.play(
-            loop.rounds(
-                experiment.server,
-                experiment.theta,
-                experiment.task.examples,
-                evaluate=experiment.task.test,
-                on_round=on_round,
-                state=state,
-            ),
-            federation,
-        )
+    def finish(final: ServerState) -> RunResult:
         summary = summarise(records, clients)
         if directory is not None:
             directory.finish(summary)
-    where = None if directory is None else directory.path
-    return RunResult(chosen.name, chosen.plain(), seed, records, clients, summary, where, final.theta)
+        where = None if directory is None else directory.path
+        return RunResult(chosen.name, chosen.plain(), seed, records, clients, summary, where, final.theta)
+
+    if directory is not None:
+        earlier = directory.resume(experiment.theta, federation.silos) if resuming else None
+        if earlier is not None:
+            federation.restore(earlier.clients)
+            state = earlier.state
+            records.extend(earlier.rounds)
+            clients.extend(earlier.records)
+        else:
+            directory.begin(chosen.plain(), seed, federation.silos, getattr(task, "describe", dict)())
+    rounds = loop.rounds(server, experiment.theta, task.examples, evaluate=task.test, on_round=on_round, state=state)
+    return _Started(rounds, federation, finish)
+
+
+def shape_of(chosen: Recipe) -> tuple:
+    """Runs of the same shape can go in lockstep: the same data, model and engine."""
+    t, e = chosen.task, chosen.engine
+    return (t.data, t.model, tuple(t.hidden or ()), t.max_examples, t.data_dir, tuple(e.model_dump().values()))
+
+
+def run_many(
+    jobs: Sequence[tuple[Recipe, int]],
+    *,
+    out: str | Path,
+    lockstep: int = 1,
+    again: bool = False,
+    watch: Watcher | None = None,
+) -> list[RunResult]:
+    """Several runs, each as `run` would have done it; up to `lockstep` of one shape side by side in the same calls.
+
+    Finished ones are read back, interrupted ones go on. Runs on the same data, split and seed share one task.
+    """
+    runs.check_writable(Path(out))
+    results: dict[int, RunResult] = {}
+    open_jobs: dict[tuple, list[int]] = {}
+    for i, (chosen, seed) in enumerate(jobs):
+        directory = RunDirectory(Path(out), chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
+        if directory.state() == "finished" and not again:
+            results[i] = runs.load(directory.path)
+        else:
+            open_jobs.setdefault(shape_of(chosen), []).append(i)
+    for indices in open_jobs.values():
+        for first in range(0, len(indices), lockstep):
+            batch = indices[first : first + lockstep]
+            done = _side_by_side([jobs[i] for i in batch], Path(out), again, watch)
+            results.update(zip(batch, done))
+    return [results[i] for i in range(len(jobs))]
+
+
+def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, watch: Watcher | None) -> list[RunResult]:
+    if len(jobs) == 1:
+        chosen, seed = jobs[0]
+        return [run(chosen, seed=seed, out=out, again=again, watch=watch)]
+    from feduca.federation.lockstep import together
+    from feduca.tasks import merge
+
+    tasks: dict[tuple, Task] = {}
+    experiments = []
+    for chosen, seed in jobs:
+        key = (seed, chosen.task.model_dump_json())
+        if key not in tasks:
+            tasks[key] = make_task(chosen, seed)
+        experiments.append(build(chosen, seed, tasks[key]))
+    with ExitStack() as stack:
+        started = []
+        for (chosen, seed), experiment in zip(jobs, experiments):
+            directory = RunDirectory(out, chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
+            stack.enter_context(directory)
+            started.append(_start(chosen, seed, experiment, directory, watch, resuming=not again))
+        merged = merge([experiment.task for experiment in experiments])
+        finals = together([one.loop for one in started], [one.federation for one in started], merged)
+        return [one.finish(final) for one, final in zip(started, finals)]
 
 
 def iterate(
@@ -155,10 +234,3 @@ def iterate(
         experiment.federation,
         evaluate=experiment.task.test,
     )
-
-
-def rows(chosen: Recipe) -> Sequence[tuple[str, Recipe]]:
-    """The recipe's comparison: one labelled recipe per row, all validated before anything runs."""
-    if not chosen.compare:
-        return [(chosen.mechanism["name"], chosen)]
-    return [(row.label, chosen.with_settings(row.set)) for row in chosen.compare]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from feduca.types import Array, Bools, Floats, Ints
@@ -62,15 +64,6 @@ def numbers(mask: Array, x: Array) -> Array:
     return mask.to(x.dtype) if hasattr(mask, "to") else mask.astype(x.dtype)
 
 
-def concatenate(a: Array, b: Array) -> Array:
-    """The rows of `a`, then those of `b`."""
-    if hasattr(a, "new_empty"):
-        out = a.new_empty((len(a) + len(b), *a.shape[1:]))
-        out[: len(a)], out[len(a) :] = a, b
-        return out
-    return np.concatenate([a, b])
-
-
 def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:
     """Each column in ascending order, and the weights of its entries in that order; both `[K, P]`."""
     if hasattr(rows, "gather"):
@@ -83,3 +76,18 @@ def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:
 def finite(x: Array) -> bool:
     """Whether every entry is a number."""
     return bool(x.isfinite().all()) if hasattr(x, "isfinite") else bool(np.isfinite(x).all())
+
+
+def concatenate(parts: Sequence[Array]) -> Array:
+    """Rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    if not hasattr(first, "new_empty"):
+        return np.concatenate(parts)
+    out = first.new_empty((sum(len(part) for part in parts), *first.shape[1:]))
+    row = 0
+    for part in parts:
+        out[row : row + len(part)] = part
+        row += len(part)
+    return out

@@ -109,22 +109,30 @@ def compare(
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca import api, display
     from feduca.runs import over_seeds
+    from feduca.study import cells
 
     chosen = _recipe(source, settings, rounds, seed, device)
-    rows = api.rows(chosen)
+    rows = cells(chosen)
     progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
     table = []
     try:
-        for label, row in rows:
+        for cell in rows:
             results = []
-            for one in row.seeds:
-                progress.start(label if len(row.seeds) == 1 else f"{label}, seed {one}")
-                results.append(api.run(row, seed=one, out=out, watch=progress, again=again))
+            for one in cell.recipe.seeds:
+                progress.start(cell.label if len(cell.recipe.seeds) == 1 else f"{cell.label}, seed {one}")
+                results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
                 progress.end_of_run()
-            table.append(over_seeds([result.row(label) for result in results]))
+            table.append(over_seeds([result.row(cell.label) for result in results]))
     finally:
         progress.close()
-    typer.echo(json.dumps(table) if as_json else display.comparison(table))
+    if not chosen.axes:
+        typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        return
+    from feduca import cross
+
+    table = cross.placed(rows, table)
+    typer.echo(json.dumps(table) if as_json else cross.table(chosen, table))
+    typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}/{chosen.name}.png"), err=True)
 
 
 @app.command()
@@ -143,6 +151,47 @@ def resume(
     finally:
         progress.close()
     _print_run(result.row(), as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper; `feduca list` names them.")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="A small version on CPU, in under a minute.")] = False,
+    settings: Set = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Restrict an axis, e.g. data=fmnist or method=fedavg|feduca.")
+    ] = None,
+    device: Device = None,
+    out: Out = "runs",
+    results: Annotated[str, typer.Option(help="Folder for summaries.")] = "results",
+    lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Reproduce a table or figure of the paper; what is done already is skipped."""
+    from feduca import display
+    from feduca.config import parse_setting
+    from feduca.reproduce import reproduce as run_study
+    from feduca.reproduce.study import parse_only
+
+    changes = dict(map(parse_setting, settings or []))
+    if device is not None:
+        changes["engine.device"] = device
+    if smoke:
+        out, results = f"{out}/smoke", f"{out}/smoke/results"
+    with display.study(name) as watch:
+        summary = run_study(
+            name,
+            smoke=smoke,
+            settings=changes,
+            keep=parse_only(only or []),
+            out=out,
+            results=results,
+            lockstep=lockstep,
+            again=again,
+            watch=watch,
+        )
+    typer.echo(json.dumps(summary) if as_json else display.cells(summary))
 
 
 @app.command("list")
@@ -174,6 +223,27 @@ def doctor(out: Out = "runs", as_json: Json = False) -> None:
             typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
     if any(not f.ok and not f.optional for f in findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
+    grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
+    sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Does it pay to misreport? Everybody inflates; one silo deviates alone; best responses until nobody moves."""
+    from feduca import audit as economist
+
+    chosen = _recipe(source, settings, rounds, None, device)
+    plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
+    found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
+    typer.echo(json.dumps(found) if as_json else economist.text(found))
 
 
 def main() -> None:

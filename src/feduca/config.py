@@ -90,9 +90,9 @@ class OfferTable(_Table):
 class ReportingTable(_Table):
     """Whether clients tell the truth."""
 
-    kind: Literal["truthful", "inflate"] = "truthful"
-    share: float = 0.0
-    clients: list[int] | None = None  # who inflates; None = all
+    kind: Literal["truthful", "inflate", "understate"] = "truthful"
+    share: float | list[float] = 0.0  # a list has one share per silo
+    clients: list[int] | None = None  # who misreports; None = all
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
     round: float = Field(default=0.0, ge=0)  # report curve and threshold in multiples of this; 0 = exactly
     noise: float = Field(default=0.0, ge=0)  # ... with Gaussian noise of this deviation
@@ -146,6 +146,18 @@ class CompareRow(_Table):
     set: dict[str, Any] = {}
 
 
+class AxisValue(_Table):
+    label: str
+    set: dict[str, Any] = {}
+
+
+class Axis(_Table):
+    """One dimension of a table: every value is combined with every value of the other axes."""
+
+    name: str
+    values: list[AxisValue] = Field(min_length=1)
+
+
 class Recipe(_Table):
     """A validated recipe. `mechanism` holds the name and every option of the chosen mechanism."""
 
@@ -165,7 +177,9 @@ class Recipe(_Table):
     gate: GateTable = GateTable()
     engine: EngineTable = EngineTable()
     checkpoint: CheckpointTable = CheckpointTable()
-    compare: list[CompareRow] = []
+    compare: list[CompareRow] = []  # a table with one row each ...
+    axes: list[Axis] = []  # ... or with one for every combination (see study.py)
+    smoke: dict[str, Any] = {}  # settings of the small version that `reproduce --smoke` runs
 
     @field_validator("name")
     @classmethod
@@ -201,15 +215,24 @@ class Recipe(_Table):
         if strangers:
             last = self.task.clients - 1
             raise ConfigError(f"reporting.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
+        given = self.reporting.share
+        shares = given if isinstance(given, list) else [given] * self.task.clients
+        if len(shares) != self.task.clients:
+            raise ConfigError(
+                f"reporting.share lists {len(shares)} silos; give one share for each of the {self.task.clients}"
+            )
+        if self.reporting.kind == "understate" and not all(0 <= share < 1 for share in shares):
+            raise ConfigError(f"reporting.share is {given}; understating takes shares of at least 0 and below 1")
         return self
 
     def plain(self) -> dict[str, Any]:
-        """The resolved recipe without its `compare` rows: what a run is."""
-        return self.model_dump(exclude={"compare"})
+        """The resolved recipe without its tables of rows: what a run is."""
+        return self.model_dump(exclude={"compare", "axes", "smoke"})
 
     def hash(self) -> str:
-        """A name for what this recipe computes: everything but its name, seeds, comparison rows and checkpoints."""
-        what = self.model_dump(exclude={"name", "seeds", "compare", "checkpoint"}) | {"schema": SCHEMA}
+        """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
+        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint"})
+        what["schema"] = SCHEMA
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
@@ -267,9 +290,30 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{source} cannot be read: {error}") from None
     try:
-        return tomllib.loads(text), name
+        tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}") from None
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree, name
+    if parent not in embedded:
+        raise ConfigError(
+            f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}"
+        )
+    return _over(_read(parent)[0], tree), name
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, table by table; lists and the mechanism of another name are replaced whole."""
+    out = dict(below)
+    for key, value in above.items():
+        if key == "mechanism" and value.get("name") not in (None, below.get(key, {}).get("name")):
+            out[key] = value
+        elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
+            out[key] = _over(below[key], value)
+        else:
+            out[key] = value
+    return out
 
 
 def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

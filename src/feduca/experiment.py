@@ -14,8 +14,9 @@ from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
+from feduca.personal import Nothing
 from feduca.plausibility import Plausibility
-from feduca.reporting import Blurred, Inflate, ReportingPolicy, Truthful
+from feduca.reporting import Blurred, Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -104,7 +105,8 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     p, u, r = recipe.participation, recipe.utility, recipe.reporting
-    needs = make_mechanism(recipe).needs | Needs(curve=recipe.diagnostics)
+    mechanism = make_mechanism(recipe)
+    needs = mechanism.needs | Needs(curve=recipe.diagnostics)
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
@@ -121,6 +123,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        personal=getattr(mechanism, "personal", Nothing()),
     )
 
 
@@ -148,8 +151,10 @@ def _offer(recipe: Recipe) -> Offer:
 def _reporting(recipe: Recipe, seed: int) -> ReportingPolicy:
     r = recipe.reporting
     policy: ReportingPolicy = Truthful()
-    if r.kind == "inflate":
-        policy = Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    if r.kind != "truthful":
+        share = tuple(r.share) if isinstance(r.share, list) else r.share
+        kind = Inflate if r.kind == "inflate" else Understate
+        policy = kind(share, None if r.clients is None else tuple(r.clients))
     if r.round or r.noise:
         policy = Blurred(policy, utility.family(recipe.utility.family), seed, r.round, r.noise)
     return policy

@@ -2,7 +2,7 @@
 
 Two questions per client and round, from what the server has anyway:
 
-- *Demand.* A truthful threshold is the curve's own value at the weight the client had, or at 1 (reading 3). One that exceeds it by
+- *Demand.* A truthful threshold is the curve's own value at the weight the client had, or at 1 (reading 3). One above it by
   more than `demand` asks for more than the client's own curve gives.
 - *Curve.* The curve promised `u_k(alpha)`; a round later the client measures the model formed with that weight. The error of that
   promise, averaged over about `window` rounds, is compared with the other clients': far from their median (more than `tolerance`

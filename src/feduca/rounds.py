@@ -128,6 +128,9 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
     gamma[reports.clients[heard]], zeta[reports.clients[heard]] = reports.gamma[heard], reports.zeta[heard]
     train_loss = np.full(n, np.nan)
     train_loss[reports.clients] = reports.measurements.train_loss
+    told = {name: np.full(n, np.nan) for name in reports.measurements.told}
+    for name, values in reports.measurements.told.items():
+        told[name][reports.clients] = values
 
     models = put(repeat(state.theta, n), reports.clients, reports.theta)
     delta = select(joined, repeat(state.theta, n) - models, zeros(state.theta, n, len(state.theta)))
@@ -144,6 +147,7 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
         train_loss=train_loss,
         delta=delta,
         previous=state.pending,
+        told=told,
     )
     inner, solved = mechanism.allocate(state.mechanism, seen, server.seed)
     used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
@@ -345,5 +349,7 @@ def _bytes(reports: Reports, size: int, n_s: int, curve: int) -> tuple[int, int]
     k = len(reports.clients)
     model = 4 * size
     down = k * (model + 8 * (2 + n_s))
-    told = int(np.isfinite(reports.gamma).sum())
-    return down, int(reports.joined.sum()) * model + told * 8 * (1 + curve)
+    curves = int(np.isfinite(reports.gamma).sum())
+    seen = reports.measurements
+    scalars = sum(int(np.isfinite(values).sum()) for values in (seen.train_loss, *seen.told.values()))
+    return down, int(reports.joined.sum()) * model + curves * 8 * (1 + curve) + 8 * scalars

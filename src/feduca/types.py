@@ -84,7 +84,7 @@ class Task(Protocol):
         ...
 
     def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Array | None = None
+        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
     ) -> Array:
         """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to."""
         ...
@@ -136,6 +136,7 @@ class Measurements:
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
+    told: Mapping[str, Floats] = field(default_factory=dict)  # a method's own numbers (IncFL: the solo loss); personal.py
 
     @property
     def eq1(self) -> Bools:
@@ -285,6 +286,7 @@ class Round:
     train_loss: Floats
     delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
     previous: Allocation
+    told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
 
 
 class Mechanism(Protocol):

@@ -38,7 +38,7 @@ def per_client(value: Tensor, like: Tensor) -> Tensor:
 
 def norms(grads: list[Tensor]) -> Tensor:
     """The Euclidean norm over all of a client's gradients, `[K]`."""
-    return torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+    return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads]).norm(dim=0)
 
 
 @dataclass
@@ -50,6 +50,12 @@ class Optimiser:
     anchor: list[Tensor] | None = None
     state: list[list[Tensor]] = field(default_factory=list)
     steps: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is just theta - lr (gradient + decay theta), so that it can be fused with the gradient."""
+        spec = self.spec
+        return spec.optimiser == "sgd" and not (spec.clip or spec.momentum or (spec.prox and self.anchor is not None))
 
     @torch.no_grad()
     def step(self, grads: list[Tensor], active: Tensor | None) -> None:
