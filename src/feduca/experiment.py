@@ -107,6 +107,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        record_points=u.record_points or recipe.diagnostics,
     )
 
 

@@ -74,6 +74,7 @@ class ClientRecord:
     test_deployed: Column | None  # on data no decision ever saw
     test_own: Column | None
     test_global: Column | None
+    utility_points: Mapping[str, Any] | None = None  # {"places": [M], "values": [N][M]}, where the recipe asks for them
 
 
 def plain(value: Any) -> Any:

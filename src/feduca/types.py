@@ -136,6 +136,7 @@ class Measurements:
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
+    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places and values [K, M] of the curve
 
     @property
     def eq1(self) -> Bools:
