@@ -153,6 +153,34 @@ def doctor(out: Out = "runs", as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run directories.", metavar="RUN...")],
+    out: Annotated[str, typer.Option("-o", "--out", help="The page to write.")] = "report.html",
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write all charts into one PDF beside the page.")] = False,
+    figures: Annotated[str | None, typer.Option(help="Also write each chart as SVG, PNG and PDF here.")] = None,
+) -> None:
+    """Show runs as one self-contained page: who is in, who is out and why, what was promised and delivered."""
+    from pathlib import Path
+
+    from feduca.report import write
+
+    for written in write(runs, Path(out), pdf=pdf, figures=figures):
+        typer.echo(f"written to {written}")
+
+
+@app.command()
+def watch(
+    run: Annotated[str, typer.Argument(help="A run directory, or a folder of them.", metavar="RUN")] = "runs",
+    host: Annotated[str, typer.Option(help="Address to listen on; other than this machine's own, a token is needed.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8765,
+) -> None:
+    """Watch runs in a browser while they go on."""
+    from feduca.dashboard import watch as serve
+
+    serve(run, host, port, lambda line: typer.echo(line, err=True))
+
+
 def main() -> None:
     """Entry point: errors that feduca raises on purpose become one line."""
     from feduca.errors import FeducaError, InputError

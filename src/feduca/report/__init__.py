@@ -10,6 +10,6 @@
 Only the standard library is needed up to verdict.py; Altair and vl-convert (the `report` extra) from charts.py on.
 """
 
-from feduca.report.page import write_report
+from feduca.report.page import write
 
-__all__ = ["write_report"]
+__all__ = ["write"]

@@ -34,7 +34,7 @@ def charts(methods: Sequence[str], rounds: int) -> dict[str, alt.LayerChart]:
         "participation": over_rounds("participation", "share of silos that joined", methods, rounds),
         "curve": utility_curve(),
         "slack": one_line("slack", "slack (sum over silos)", rounds),
-        "gap": one_line("gap", "certified gap of the solver", rounds, alt.Scale(type="symlog", constant=1e-12), ".0e"),
+        "gap": one_line("gap", "certified gap of the solver", rounds, alt.Scale(type="symlog", constant=1e-12), ".1e"),
         "discrepancy": bounds(rounds),
         "jensen": one_line("jensen", "sum of Jensen gaps", rounds),
         "promise": promise(rounds),
@@ -62,20 +62,20 @@ def _x(rounds: int) -> alt.X:
 def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> alt.LayerChart:
     """One line per method: the mean over seeds, and the band from the lowest to the highest seed."""
     styles = [style(i) for i in range(len(methods))]
-    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=340, symbolStrokeWidth=2)
+    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=340, symbolStrokeWidth=2, symbolOpacity=1)
     domain = list(methods)
     colour = alt.Color("method:N", scale=alt.Scale(domain=domain, range=[s[0] for s in styles]), legend=legend)
     dash = alt.StrokeDash("method:N", scale=alt.Scale(domain=domain, range=[list(s[1]) for s in styles]), legend=legend)
     shape = alt.Shape("method:N", scale=alt.Scale(domain=domain, range=[s[2] for s in styles]), legend=legend)
     y = alt.Y(f"mean({name}):Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-    pick = alt.selection_point(name="pick", fields=["method"], bind="legend")
+    pick = alt.selection_point(name=f"pick_{name}", fields=["method"], bind="legend")
     faint = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
     base = alt.Chart(alt.NamedData("all")).transform_filter(f"isValid(datum.{name})")
     band = base.mark_area(opacity=0.18).encode(
         x=_x(rounds),
         y=alt.Y(f"min({name}):Q"),
         y2=f"max({name}):Q",
-        color=alt.Color("method:N", scale=alt.Scale(domain=domain, range=[s[0] for s in styles]), legend=None),
+        color=colour,
     )
     tooltip = [alt.Tooltip("method:N"), alt.Tooltip("round:Q"), alt.Tooltip(f"mean({name}):Q", title=name, format=".1%")]
     line = base.mark_line(strokeWidth=2).encode(x=_x(rounds), y=y, color=colour, strokeDash=dash, opacity=faint, tooltip=tooltip)
@@ -115,7 +115,7 @@ BOUNDS = {
 def bounds(rounds: int) -> alt.LayerChart:
     """The discrepancy against its pointwise bound and its bound in expectation."""
     names = list(BOUNDS.values())
-    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=340)
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=340, symbolOpacity=1)
     scale = {"domain": names}
     base = alt.Chart(alt.NamedData("bounds")).encode(
         x=_x(rounds),
@@ -167,6 +167,34 @@ def utility_curve() -> alt.LayerChart:
     ).properties(height=HEIGHT + 60, width="container")
 
 
+STATUS_COLOURS = {"joined": "#0072B2", "declined": "#E69F00", "absent": "#c9ced4", "refused": "#CC79A7"}
+LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused"}
+
+
+def strip(silos: Sequence[str]) -> alt.LayerChart:
+    """Silos by rounds, for figures (the page draws its own on a canvas). Data `strip`: silo, start, end, status; `fallbacks`: round."""
+    cells = (
+        alt.Chart(alt.NamedData("strip"))
+        .mark_rect(stroke=None)
+        .encode(
+            x=alt.X("start:Q", title="round", scale=alt.Scale(nice=False), axis=alt.Axis(tickMinStep=1, grid=False)),
+            x2="end:Q",
+            y=alt.Y("silo:N", title=None, sort=list(silos), scale=alt.Scale(paddingInner=0.12)),
+            color=alt.Color(
+                "status:N",
+                scale=alt.Scale(domain=list(STATUS_COLOURS), range=list(STATUS_COLOURS.values())),
+                legend=alt.Legend(title=None, orient="bottom"),
+            ),
+        )
+    )
+    fallbacks = (
+        alt.Chart(alt.NamedData("fallbacks"))
+        .mark_point(shape="triangle-down", filled=True, color=OKABE_ITO[1], size=60, opacity=1)
+        .encode(x="round:Q", y=alt.value(-6))
+    )
+    return (cells + fallbacks).properties(height=min(14 * len(silos), 600))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows for the data sets, the way the page's script makes them
 
@@ -188,6 +216,19 @@ def all_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 def one_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The `one` data set of one run of a payload."""
     return [{name: column[i] for name, column in run["series"].items()} for i in range(len(run["series"]["round"]))]
+
+
+def strip_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The `strip` data set of one run: rounds of equal status in one row each."""
+    rows, rounds = [], [*run["strip_rounds"], run["strip_rounds"][-1] + 1] if run["strip_rounds"] else []
+    for name, letters in zip(run["silos"], run["strip"]):
+        begin = 0
+        for t in range(1, len(letters) + 1):
+            if t == len(letters) or letters[t] != letters[begin]:
+                status = LETTERS.get(letters[begin], "absent")
+                rows.append({"silo": name, "start": rounds[begin] - 0.5, "end": rounds[t] - 0.5, "status": status})
+                begin = t
+    return rows
 
 
 def bound_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@
   };
   const withSets = (name) => {
     const spec = structuredClone(data.charts[name]);
-    spec.datasets = {};
+    spec.datasets = { ...spec.datasets };
     for (const set of setsOf(name)) spec.datasets[set] = sets[set]();
     spec.description = describe(name);
     return spec;
@@ -202,7 +202,7 @@
     fill($("strip-names"), named ? r.silos.map((name) => make("div", name, { style: `height:${tall}px;line-height:${tall}px` })) : []);
     $("strip-names").style.paddingTop = header + "px";
     const width = Math.max(100, $("strip-frame").clientWidth);
-    const cell = Math.max(1, Math.min(24, Math.floor(width / columns)));
+    const cell = Math.max(1, Math.min(40, Math.floor(width / columns)));
     geometry = { cell, tall, header, columns, silos };
     paint(canvas, r, cell, tall, header, true);
     canvas.style.width = columns * cell > width ? "100%" : columns * cell + "px";
@@ -328,6 +328,7 @@
     slider.max = Math.max(0, kept.length - 1);
     slider.value = kept.length ? snapshot() : 0;
     slider.disabled = kept.length === 0;
+    $("curve-key").hidden = !hasData("curve");
     const shown = kept.length ? `${kept[snapshot()]} of ${run().done}` : "–";
     $("round-shown").textContent = shown;
     slider.setAttribute("aria-valuetext", `round ${shown}`);
@@ -374,8 +375,10 @@
 
   // ------------------------------------------------------------------------------------------------- start, and stay current
   const show = async (fresh) => {
+    if (fresh.error) { fill($("verdict"), [make("p", fresh.error)]); return; } // what is drawn stays
     const before = data && JSON.stringify(data.charts);
     data = fresh;
+    if (!before) chosen = Math.max(0, data.runs.findIndex((r) => r.details.silos.some((s) => s.some((e) => e[9].length))));
     chosen = Math.min(chosen, data.runs.length - 1);
     silo = Math.min(silo, Math.max(0, run().silos.length - 1));
     drawHead(); drawChoices(); drawRun(); drawKey(); drawStrip(); drawMultiples(); drawSlider();

@@ -28,10 +28,23 @@ def require_report() -> None:
         raise InputError(f'the report needs {error.name}, which is not installed; pip install "feduca[report]"') from None
 
 
-def write_report(paths: Sequence[str | Path], target: str | Path) -> Path:
-    """Write one self-contained page about the runs at `paths`; returns where it is."""
-    html = render(page_data([read(path) for path in paths]))
-    target = Path(target)
+def write(
+    paths: Sequence[str | Path], target: str | Path, *, pdf: bool = False, figures: str | Path | None = None
+) -> list[Path]:
+    """Write one self-contained page about the runs at `paths`, and figures where asked for; returns what was written."""
+    data = page_data([read(path) for path in paths])
+    written = [_write(render(data), Path(target))]
+    if pdf or figures is not None:
+        from feduca.report.figures import write_figures, write_pdf
+
+        if pdf:
+            written.append(write_pdf(data, Path(target).with_suffix(".pdf")))
+        if figures is not None:
+            written += write_figures(data, figures)
+    return written
+
+
+def _write(html: str, target: Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(html, encoding="utf-8")

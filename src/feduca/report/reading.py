@@ -102,9 +102,9 @@ class Run:
 class RunReader:
     """Reads one run directory; `refresh` again and again while it grows."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, records: Sequence[str] = ("rounds", "clients")) -> None:
         self.run = Run(Path(path))
-        self._offsets = {"rounds": 0, "clients": 0}
+        self._offsets = dict.fromkeys(records, 0)
         self._small: dict[str, tuple[int, int]] = {}
         if not (self.run.path / "status.json").is_file():
             raise InputError(f"{path} is not a run directory (no status.json); give one that `feduca run` wrote")
@@ -166,6 +166,8 @@ class RunReader:
 
     def _lines(self, name: str) -> Iterator[dict[str, Any] | None]:
         """New complete lines; None for one that is not a JSON object. A last line without its end is left for later."""
+        if name not in self._offsets:
+            return
         path = self.run.path / f"{name}.jsonl"
         try:
             size = path.stat().st_size
@@ -200,6 +202,21 @@ def find_runs(root: Path, limit: int = 2000) -> list[Path]:
     for depth in ("*", "*/*", "*/*/*"):
         found += [path.parent for path in sorted(root.glob(f"{depth}/status.json"))[:limit]]
     return found[:limit]
+
+
+def glance(path: Path) -> Run:
+    """A run's configuration, state and last finished round, without reading the rest: enough for a list of many."""
+    run = RunReader(path, records=()).run
+    rounds = path / "rounds.jsonl"
+    try:
+        with rounds.open("rb") as file:
+            file.seek(max(0, rounds.stat().st_size - 64 * 1024))
+            lines = file.read().splitlines(keepends=True)
+    except OSError:
+        lines = []
+    complete = [_round_line(_object(line)) for line in lines[-2:] if line.endswith(b"\n")]
+    run.rounds += [line for line in complete if line is not None][-1:]
+    return run
 
 
 # ---------------------------------------------------------------------------------------------------------------------
