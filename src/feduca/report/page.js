@@ -138,7 +138,7 @@
     const spec = withSets(name), inner = make("div", "", { "aria-hidden": "true", style: "width:100%" });
     fill(box, [inner]);
     const dark = colour("--paper") !== "#ffffff" && colour("--paper") !== "#fff";
-    const result = await vegaEmbed(inner, spec, { actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark ? "dark" : "light" } });
+    const result = await vegaEmbed(inner, spec, { actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark ? "dark" : "light" }, logLevel: name === "curve" ? vega.Error : vega.Warn }); // a silo may have no points
     views[name] = result.view;
   };
   const update = async (name) => { // new data in a chart that stands

@@ -20,7 +20,7 @@ from feduca.report.verdict import average, comparison, figures, labels, verdict
 MAX_RUNS = 60
 SERIES_POINTS = 1500  # over all runs
 STRIP_CELLS = 200_000  # over all runs
-DETAIL_CHARACTERS = 500_000  # over all runs
+DETAIL_CHARACTERS = 600_000  # over all runs
 CONFIG_CHARACTERS = 60_000  # over all runs
 SCALE = 10_000  # utilities and weights travel as integers in units of 1e-4
 
@@ -63,7 +63,7 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         "done": len(run.rounds),
         "planned": run.planned,
         "metric": run.setting("utility", "metric", "accuracy"),
-        "series": _series(run, max(40, SERIES_POINTS // shares), where, notes),
+        "series": _series(run, max(25, SERIES_POINTS // shares), where, notes),
         "fallbacks": [[line.round, line.words["fallback"]] for line in run.rounds if line.words["fallback"] is not None],
         "strip": strip,
         "strip_rounds": strip_rounds,
