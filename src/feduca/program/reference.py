@@ -1,8 +1,8 @@
 """The same program through CVXPY and Clarabel: slow, general, and written with none of our algebra.
 
 A development dependency; tests and `solver="reference"` use it. Curves that are not parabolas are replaced by the lower
-envelope of many tangents, which is what a conic solver can take; the certificate is computed with the true curves, so the
-error of that shows in the gap.
+envelope of tangents, refined at the solution; the certificate is computed with the true curves, so the error of that shows
+in the gap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from feduca.program.solution import Solution
 from feduca.types import Floats, Ints
 from feduca.utility import Quadratic
 
-TANGENTS = 129
+TANGENTS = 17  # to begin with
+ROUNDS = 12  # of tangents at the solution (Kelley's method)
 
 
 def _cvxpy() -> Any:
@@ -47,7 +48,7 @@ class _Model:
         if problem.columns:
             self.sums.append(self.cp.sum(self.X, axis=0) == n_s * n * problem.beta)
         self.sums_and_curves = list(self.sums)
-        self.bound = bound
+        self.bound, self.height = bound, None
         self.surplus = self._mixed() - self.kappa * problem.demand[self.bound]
 
     def _mixed(self) -> Any:
@@ -58,16 +59,30 @@ class _Model:
             a, b, c = (self.kappa * zeta / np.array([problem.n**2, problem.n, 1.0])).T
             square = problem.s @ cp.square(X)
             return -cp.multiply(a, square) + cp.multiply(b, problem.s @ X) + c
-        top = float(min(1.0, (problem.n_s * problem.beta).max())) if problem.columns else 1.0
-        height = cp.Variable(X.shape)
-        for r in np.linspace(0.0, top, TANGENTS):
-            value = self.kappa * problem.family.value(zeta, np.full(len(k), r))
-            slope = self.kappa * problem.family.slope(zeta, np.full(len(k), r)) / problem.n
-            tangent = np.tile(slope, (problem.n_s, 1))
-            self.sums_and_curves.append(height <= cp.multiply(tangent, X - r * problem.n) + value[None, :])
-        return problem.s @ height
+        self.height = cp.Variable(X.shape)
+        for r in np.linspace(0.0, 1.0, TANGENTS):
+            self._touch(np.full(X.shape, r))
+        return problem.s @ self.height
+
+    def _touch(self, R: Floats) -> None:
+        """Bound the heights by the tangents at `R`, one per client and strategy."""
+        family, zeta, n = self.problem.family, self.problem.zeta[self.bound], self.problem.n
+        value, slope = self.kappa * family.value(zeta, R), self.kappa * family.slope(zeta, R) / n
+        tangent = self.cp.multiply(slope, self.X[:, self.bound] - n * R) + value
+        self.sums_and_curves.append(self.height <= tangent)
 
     def solve(self, objective: Any, constraints: list) -> Any:
+        """Solve; curves that are not parabolas are touched again wherever the solution lies, a few times over."""
+        program = self._solve(objective, constraints)
+        if self.height is not None:
+            for _ in range(ROUNDS):
+                if self.X.value is None:
+                    break
+                self._touch(np.asarray(self.X.value, float)[:, self.bound] / self.problem.n)
+                program = self._solve(objective, constraints)
+        return program
+
+    def _solve(self, objective: Any, constraints: list) -> Any:
         program = self.cp.Problem(objective, [*self.sums_and_curves, *constraints])
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # the certificate judges accuracy, not CVXPY
             warnings.simplefilter("ignore")

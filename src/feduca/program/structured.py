@@ -11,12 +11,12 @@ from feduca.program.certificate import dual_bound
 from feduca.program.problem import Problem
 from feduca.program.solution import Solution
 from feduca.types import Floats, Ints
-from feduca.utility import Quadratic, Spline, peaks
+from feduca.utility import Quadratic, peaks
 
 RELATIVE = 1e-10  # aim an order below what is promised
 MU_CENTRE = 1e-11  # the centre is the limit of the central path; this is close enough to see no difference
 RHO = (1e-6, 1e-8, 1e-10, 1e-12)  # weight of the distance to beta in `closest`, smaller until the slack it costs is nothing
-PIECES = 96  # of the piecewise cubic that stands in for a family without one
+PIECES = 1_000_000  # of the piecewise cubics that stand in for a family without any, all clients together
 
 
 def _scale(problem: Problem) -> float:
@@ -42,17 +42,20 @@ def _curve(problem: Problem, kappa: float) -> Any:
 
 
 def _stand_in(problem: Problem) -> tuple[Floats, Floats]:
-    """A concave piecewise cubic through any smooth family: its curvature, interpolated and integrated twice.
+    """A piecewise cubic through any smooth family: its values and slopes, interpolated (cubic Hermite).
 
     Knots are dense where weights can be. The certificate uses the true curves, so what is lost here is seen there.
     """
     top = float(min(1.0, (problem.n_s * problem.beta).max())) if problem.columns else 1.0
-    knots = np.unique(np.concatenate([np.linspace(0, top, PIECES + 1), np.linspace(top, 1.0, 9)]))
-    shape = (len(knots), problem.n)
-    w = -problem.family.curvature(problem.zeta, np.broadcast_to(knots[:, None], shape))
-    zeros = np.zeros(problem.n)
-    ends = [problem.family.value(problem.zeta, zeros), problem.family.slope(problem.zeta, zeros)]
-    return Spline(knots=tuple(knots)).pieces(np.stack([*ends, *np.maximum(w, 0.0)], axis=1))
+    pieces = int(np.clip(PIECES // problem.n, 32, 1024))
+    knots = np.concatenate([np.linspace(0, top, pieces + 1), np.linspace(top, 1.0, 9)[1:] if top < 1 else []])
+    at = np.broadcast_to(knots[:, None], (len(knots), problem.n))
+    v, d = problem.family.value(problem.zeta, at).T, problem.family.slope(problem.zeta, at).T
+    h = np.diff(knots)
+    secant = np.diff(v, axis=1) / h
+    square = (3 * secant - 2 * d[:, :-1] - d[:, 1:]) / h
+    cube = (d[:, :-1] + d[:, 1:] - 2 * secant) / h**2
+    return knots, np.stack([v[:, :-1], d[:, :-1], square, cube], axis=2)
 
 
 @dataclass(frozen=True)
