@@ -81,17 +81,26 @@ def run(
     out: Out = "runs",
     as_json: Json = False,
     again: Again = False,
+    track: Annotated[list[str] | None, typer.Option(help="Also send rounds to tensorboard or mlflow (repeatable).")] = None,
 ) -> None:
     """Run one federation."""
-    from feduca import api, display
+    from feduca import api, display, sinks
 
     chosen = _recipe(source, settings, rounds, seed, device)
+    named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
+    tracked = sinks.make(track or [], named, out, chosen.plain())
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
+
+    def follow(record: Any, clients: Any) -> None:
+        progress(record, clients)
+        tracked(record, clients)
+
     try:
-        result = api.run(chosen, out=out, watch=progress, again=again)
+        result = api.run(chosen, out=out, watch=follow, again=again)
     finally:
         progress.close()
+        tracked.close()
     _print_run(result.row(), as_json)
 
 
@@ -244,6 +253,18 @@ def watch(
     from feduca.dashboard import watch as serve
 
     serve(run, host, port, lambda line: typer.echo(line, err=True))
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run directory.", metavar="RUN")],
+    out: Annotated[str, typer.Option("-o", "--out", help="Folder for the models.")],
+) -> None:
+    """Write the shared model and every silo's deployed model as safetensors, with a model card."""
+    from feduca.export import export_models
+
+    exported = export_models(run, out)
+    typer.echo(f"{len(exported.models)} models written to {exported.path}")
 
 
 def main() -> None:

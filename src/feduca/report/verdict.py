@@ -145,6 +145,8 @@ def _mood(share: Number) -> str:
 def _state(run: Run) -> str:
     if run.state == "failed":
         return f"The run failed: {run.failure or 'no reason was recorded'}."
+    if run.state == "interrupted":
+        return f"The run was interrupted after round {len(run.rounds)}; `feduca resume` goes on from there."
     if run.state == "running":
         planned = f" of {run.planned}" if run.planned else ""
         return f"Still running: round {len(run.rounds)}{planned}."
