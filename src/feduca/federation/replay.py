@@ -17,7 +17,7 @@ from feduca.errors import InputError, RunError
 from feduca.types import Announcements, Array, Federation, Measurements, Reports, Scores
 
 _SCORES = ("global_", "own", "offered")
-_MAPPINGS = ("test", "told")
+_MAPPINGS = ("test", "told", "points")
 
 
 class Recording:
