@@ -129,7 +129,9 @@ def load_exported(path: str | Path) -> Exported:
         for name, entry in card["files"].items():
             file = path / entry["file"]
             if not file.resolve().is_relative_to(path.resolve()):
-                raise InputError(f"{path}/{CARD} names {entry['file']!r}, which is outside the folder; export the run again")
+                raise InputError(
+                    f"{path}/{CARD} names {entry['file']!r}, which is outside the folder; export the run again"
+                )
             if hashlib.sha256(file.read_bytes()).hexdigest() != entry["sha256"]:
                 raise InputError(f"{file} is not what its card says (checksum); export the run again")
             models[name] = load_file(file)

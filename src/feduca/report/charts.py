@@ -56,7 +56,9 @@ TITLES = {
 
 
 def _x(rounds: int) -> alt.X:
-    return alt.X("round:Q", title="round", scale=alt.Scale(domain=[1, max(2, rounds)], nice=False), axis=alt.Axis(tickMinStep=1))
+    return alt.X(
+        "round:Q", title="round", scale=alt.Scale(domain=[1, max(2, rounds)], nice=False), axis=alt.Axis(tickMinStep=1)
+    )
 
 
 def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> alt.LayerChart:
@@ -77,8 +79,14 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> a
         y2=f"max({name}):Q",
         color=colour,
     )
-    tooltip = [alt.Tooltip("method:N"), alt.Tooltip("round:Q"), alt.Tooltip(f"mean({name}):Q", title=name, format=".1%")]
-    line = base.mark_line(strokeWidth=2).encode(x=_x(rounds), y=y, color=colour, strokeDash=dash, opacity=faint, tooltip=tooltip)
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("round:Q"),
+        alt.Tooltip(f"mean({name}):Q", title=name, format=".1%"),
+    ]
+    line = base.mark_line(strokeWidth=2).encode(
+        x=_x(rounds), y=y, color=colour, strokeDash=dash, opacity=faint, tooltip=tooltip
+    )
     every = max(1, rounds // 8)
     marks = (
         base.transform_filter(f"datum.round % {every} == 0 || datum.round == {rounds}")
@@ -89,7 +97,9 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> a
     return (band + line + marks).properties(height=HEIGHT + 40, width="container")
 
 
-def one_line(name: str, title: str, rounds: int, scale: alt.Scale | None = None, format: str = ".3~g") -> alt.LayerChart:
+def one_line(
+    name: str, title: str, rounds: int, scale: alt.Scale | None = None, format: str = ".3~g"
+) -> alt.LayerChart:
     """One quantity of the chosen run."""
     options: dict[str, Any] = {} if scale is None else {"scale": scale}
     base = (
@@ -102,7 +112,9 @@ def one_line(name: str, title: str, rounds: int, scale: alt.Scale | None = None,
         )
     )
     line = base.mark_line(color=OKABE_ITO[0], strokeWidth=1.5)
-    return (line + base.mark_point(color=OKABE_ITO[0], filled=True, size=18)).properties(height=HEIGHT - 60, width="container")
+    return (line + base.mark_point(color=OKABE_ITO[0], filled=True, size=18)).properties(
+        height=HEIGHT - 60, width="container"
+    )
 
 
 BOUNDS = {
@@ -126,7 +138,9 @@ def bounds(rounds: int) -> alt.LayerChart:
     dash = alt.StrokeDash("kind:N", scale=alt.Scale(**scale, range=[list(d) for d in DASHES[:3]]), legend=legend)
     shape = alt.Shape("kind:N", scale=alt.Scale(**scale, range=list(SHAPES[:3])), legend=legend)
     points = base.mark_point(filled=True, size=22).encode(shape=shape)
-    return (base.mark_line(strokeWidth=1.5).encode(strokeDash=dash) + points).properties(height=HEIGHT, width="container")
+    return (base.mark_line(strokeWidth=1.5).encode(strokeDash=dash) + points).properties(
+        height=HEIGHT, width="container"
+    )
 
 
 def promise(rounds: int) -> alt.LayerChart:
@@ -152,7 +166,9 @@ def utility_curve() -> alt.LayerChart:
     fit = alt.Chart(alt.NamedData("curve")).mark_line(color=OKABE_ITO[0], strokeWidth=2.5, interpolate="monotone")
     points = alt.Chart(alt.NamedData("points")).mark_point(color=OKABE_ITO[4], size=40, filled=False, strokeWidth=1.5)
     mark = alt.Chart(alt.NamedData("marks"))
-    gamma = mark.transform_filter("isValid(datum.gamma)").mark_rule(color=OKABE_ITO[1], strokeDash=[6, 3], strokeWidth=2)
+    gamma = mark.transform_filter("isValid(datum.gamma)").mark_rule(
+        color=OKABE_ITO[1], strokeDash=[6, 3], strokeWidth=2
+    )
     weight = mark.transform_filter("isValid(datum.r)").mark_rule(color=OKABE_ITO[2], strokeDash=[2, 2], strokeWidth=2)
     here = mark.transform_filter("isValid(datum.u)").mark_point(
         color=OKABE_ITO[2], shape="diamond", size=160, filled=True, opacity=1
@@ -242,7 +258,9 @@ def bound_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def curve_sets(data: Mapping[str, Any], run: Mapping[str, Any], snapshot: int, silo: int) -> dict[str, list[dict[str, Any]]]:
+def curve_sets(
+    data: Mapping[str, Any], run: Mapping[str, Any], snapshot: int, silo: int
+) -> dict[str, list[dict[str, Any]]]:
     """The `curve`, `points` and `marks` data sets of one silo in one kept round."""
     scale = 1e-4
     _, _, announced, gamma, u, *_, curve, points = run["details"]["silos"][snapshot][silo]

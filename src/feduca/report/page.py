@@ -25,7 +25,9 @@ def require_report() -> None:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401
     except ImportError as error:
-        raise InputError(f'the report needs {error.name}, which is not installed; pip install "feduca[report]"') from None
+        raise InputError(
+            f'the report needs {error.name}, which is not installed; pip install "feduca[report]"'
+        ) from None
 
 
 def write(

@@ -44,7 +44,13 @@ def payload(runs: Sequence[Run]) -> dict[str, Any]:
     allowed = _shared(DETAIL_CHARACTERS, [_detail_size(run) * len(run.clients) for run in runs])
     shown = [_run(run, name, shares, most, notes) for run, name, most in zip(runs, names, allowed)]
     head = verdict(runs[0]) if shares == 1 else [comparison(runs, names)]
-    return {"verdict": head, "runs": shown, "table": _table(runs, names), "notes": list(dict.fromkeys(notes)), "grid": GRID}
+    return {
+        "verdict": head,
+        "runs": shown,
+        "table": _table(runs, names),
+        "notes": list(dict.fromkeys(notes)),
+        "grid": GRID,
+    }
 
 
 def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> dict[str, Any]:
@@ -64,7 +70,9 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         "planned": run.planned,
         "metric": run.setting("utility", "metric", "accuracy"),
         "series": _series(run, max(25, SERIES_POINTS // shares), where, notes),
-        "fallbacks": [[line.round, line.words["fallback"]] for line in run.rounds if line.words["fallback"] is not None],
+        "fallbacks": [
+            [line.round, line.words["fallback"]] for line in run.rounds if line.words["fallback"] is not None
+        ],
         "strip": strip,
         "strip_rounds": strip_rounds,
         "details": _details(run, details, where, notes),
@@ -150,7 +158,9 @@ def _details(run: Run, characters: int, where: str, notes: list[str]) -> dict[st
     size = _detail_size(run)
     count = min(len(run.clients), max(1, characters // size))
     if count * size > 2 * characters:  # not even one round of so many silos
-        notes.append(f"{where}: too many silos to show each one's curve; the strip and the curves over rounds show all.")
+        notes.append(
+            f"{where}: too many silos to show each one's curve; the strip and the curves over rounds show all."
+        )
         return {"rounds": [], "silos": [], "places": []}
     if count < len(run.clients):
         notes.append(f"{where}: reasons and utility curves are kept for {count} of {len(run.clients)} rounds.")

@@ -312,7 +312,9 @@ def _toml(path: Path, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path}/config.toml is not TOML ({text(error)}); give a directory that `feduca run` wrote") from None
+        raise InputError(
+            f"{path}/config.toml is not TOML ({text(error)}); give a directory that `feduca run` wrote"
+        ) from None
 
 
 def _json_object(path: Path) -> dict[str, Any]:
