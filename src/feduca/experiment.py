@@ -124,6 +124,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         needs=needs,
         untouched=recipe.task.test_share > 0,
         personal=getattr(mechanism, "personal", Nothing()),
+        record_points=u.record_points or recipe.diagnostics,
     )
 
 

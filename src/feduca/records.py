@@ -75,6 +75,7 @@ class ClientRecord:
     test_own: Column | None
     test_global: Column | None
     advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
+    utility_points: Mapping[str, Any] | None = None  # {"places": [M], "values": [N][M]}, where the recipe asks for them
 
 
 def plain(value: Any) -> Any:
