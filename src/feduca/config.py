@@ -308,7 +308,8 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` laid over `below`, table by table; lists and the mechanism of another name are replaced whole."""
     out = dict(below)
     for key, value in above.items():
-        if key == "mechanism" and value.get("name") not in (None, below.get(key, {}).get("name")):
+        another = isinstance(value, Mapping) and value.get("name") not in (None, below.get(key, {}).get("name"))
+        if key == "mechanism" and another:
             out[key] = value
         elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
             out[key] = _over(below[key], value)
@@ -319,7 +320,10 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `tree` with dotted keys set."""
-    out = json.loads(json.dumps(tree))
+    try:
+        out = json.loads(json.dumps(tree))
+    except (TypeError, ValueError, RecursionError):  # TOML has dates and times
+        raise ConfigError("a recipe holds a date or a time; use numbers, words, lists and tables") from None
     for dotted, value in settings.items():
         *path, last = dotted.split(".")
         here = out

@@ -191,7 +191,7 @@ class RunDirectory:
         """running (or killed), finished, failed or interrupted; None where there is nothing yet."""
         try:
             return json.loads((self.path / "status.json").read_text())["state"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def begin(self, config: Mapping[str, Any], seed: int, silos: Sequence[str], task: Mapping[str, Any]) -> None:
@@ -335,7 +335,7 @@ class RunDirectory:
         try:
             then = json.loads((self.path / "env.json").read_text())
             old, new = {"feduca": then["feduca"], **then["packages"]}, environment()
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return
         new = {"feduca": new["feduca"], **new["packages"]}
         changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name in new and old[name] != new[name]]
@@ -394,8 +394,10 @@ def load(path: str | Path) -> RunResult:
         if not rounds:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
         summary = status.get("summary") or summarise(rounds, clients)
-        return RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
+        result.row()  # whatever a table needs is there
+        return result
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not a run directory ({error}); give one that `feduca run` wrote") from None
 
 
