@@ -301,7 +301,8 @@ def recipe_texts() -> list[bytes]:
 LINES = (
     b"rounds = -1", b"rounds = 1e9", b"name = 1979-05-27", b"name = '../x'", b"seeds = []", b"[task]\nclients = 'ten'",
     b"[mechanism]\nname = 'feduca'\ndelta = nan", b"[mechanism]\nname = 3", b"[mechanism]\nn_s = 1e400", b"task = 3",
-    b"[gate]\nnorm = inf", b"[[compare]]\nset = 3", b"[[compare]]\nlabel = 'x'\nset = { 'a.b.c' = 1 }", b"[reporting]\nclients = [99]",
+    b"[gate]\nnorm = inf", b"[[compare]]\nset = 3", b"[[compare]]\nlabel = 'x'\nset = { 'a.b.c' = 1 }", 
+    b"[reporting]\nclients = [99]",
     b"[task]\nhidden = [[1]]", b"[aggregation]\ntrim = 0.5", b"[checkpoint]\nevery_s = -1", b"[local]\nlr = 0", b"mechanism = []",
 )  # fmt: skip
 
@@ -368,8 +369,9 @@ def programs(data: bytes) -> str:
         assert_one_line(error)
         return "refused"
     except TypeError as error:  # an unknown keyword is Python's to refuse
-        assert "unexpected keyword" in str(error) or "multiple values" in str(error), error
-        return "refused"
+        if "unexpected keyword" in str(error) or "multiple values" in str(error):
+            return "refused"
+        raise
     if answer is None:
         return "refused"
     assert np.isfinite(answer.alpha).all()
