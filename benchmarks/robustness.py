@@ -1,8 +1,10 @@
 """What robustness costs and buys: the figures of docs/robustness.md and SECURITY.md.
 
-    python benchmarks/robustness.py [faults|disclosure|checkpoints|plausibility|all] [--smoke]
+    python benchmarks/robustness.py [faults|attack|disclosure|checkpoints|plausibility|all] [--smoke]
+    python benchmarks/robustness.py tables
 
 Writes `benchmarks/results/robustness.json` (each part replaces its own entry); `--smoke` runs all of it small and writes nothing.
+`tables` puts the committed figures into the two documents.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from feduca import rounds as loop
 from feduca.errors import RunError
 from feduca.experiment import build
 from feduca.federation import Faulty, Recording
+from feduca.federation.faults import KINDS
 from feduca.runs import environment
 
 RESULT = Path(__file__).parent / "results" / "robustness.json"
@@ -51,10 +54,10 @@ PROTECTIONS: dict[str, dict[str, Any]] = {
 SPLITS = {"different classes (5 of 10 each)": 5, "all classes": 10}
 
 
-def _one(settings: dict[str, Any], seed: int, bad: bool) -> dict[str, Any]:
+def _one(settings: dict[str, Any], seed: int, bad: bool, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
     recipe = api.recipe("quickstart", settings, seed=seed)
     experiment = build(recipe, seed)
-    federation = Faulty(experiment.federation, BAD, seed) if bad else experiment.federation
+    federation = Faulty(experiment.federation, BAD, seed, kinds=kinds) if bad else experiment.federation
     accuracies, largest, refused, joined = [], 0.0, 0, []
     try:
         steps = loop.steps(
@@ -131,6 +134,21 @@ def faults(smoke: bool) -> dict[str, Any]:
         print("FedUCA |", name, rows[name], flush=True)
     out["feduca_eq2_different_classes"] = rows
     return out
+
+
+def attack(smoke: bool) -> dict[str, Any]:
+    """The same three silos send inflated or flipped updates in *every* round: the worst of the faults, without pause."""
+    rounds, seeds = (3, [0]) if smoke else (200, [0, 1, 2])
+    base = {"rounds": rounds, **LIGHT, "mechanism.name": "fedavg", "participation.rule": "always"}
+    rows = {}
+    for name in ("gate", "gate, clip to median norm", "gate, trimmed mean .3", "gate, median"):
+        results = [_one({**base, **PROTECTIONS[name]}, seed, True, ("inflated", "flipped")) for seed in seeds]
+        rows[name] = {
+            "accuracy": _mean_std([r["accuracy"] or 0.0 for r in results]),
+            "ended": [r["ended"] for r in results],
+        }
+        print("attack |", name, rows[name], flush=True)
+    return {"rounds": rounds, "seeds": seeds, "kinds": ["inflated", "flipped"], "rows": rows}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -286,14 +304,121 @@ def plausibility(smoke: bool) -> dict[str, Any]:
     return out
 
 
-PARTS = {"faults": faults, "disclosure": disclosure, "checkpoints": checkpoints, "plausibility": plausibility}
+PARTS = {
+    "faults": faults,
+    "attack": attack,
+    "disclosure": disclosure,
+    "checkpoints": checkpoints,
+    "plausibility": plausibility,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents
+
+
+def _percent(value: dict[str, float]) -> str:
+    return f"{100 * value['mean']:.1f} +- {100 * value['std']:.1f}"
+
+
+def tables() -> None:
+    """Put the committed figures into docs/robustness.md and SECURITY.md."""
+    from tables import markdown, replace_tables  # beside this file
+
+    whole = json.loads(RESULT.read_text())
+    found, root = whole["faults"], RESULT.parents[2]
+    splits = list(found["splits"])
+    header = ["protection"] + [f"{split}: {what}" for split in splits for what in ("clean", "faulty")]
+    lines = []
+    for name in PROTECTIONS:
+        cells = [found["splits"][split][name][what] for split in splits for what in ("clean", "faulty")]
+        lines.append([name, *map(_percent, cells)])
+    ended = [max(found["splits"][split]["none"]["faulty"]["rounds"]) for split in splits]
+    lines.append(["none", *(cell for last in ended for cell in ("as gate", f"stopped by round {last + 1}"))])
+    eq2 = found["feduca_eq2_different_classes"]
+    costs = whole["checkpoints"]
+    sizes = [[size, f"{1000 * t['write_s']:.0f}", f"{1000 * t['read_s']:.0f}"] for size, t in costs["by_size"].items()]
+    flagged = whole["plausibility"]["flagged_share"]
+    replace_tables(
+        root / "docs" / "robustness.md",
+        {
+            "faults": markdown(header, lines),
+            "eq2": markdown(
+                ["protection", "clean: accuracy", "participation", "faulty: accuracy", "participation"],
+                [
+                    [
+                        name,
+                        *(
+                            cell
+                            for what in ("clean", "faulty")
+                            for cell in (_percent(row[what]), f"{100 * row[what]['participation']:.0f}")
+                        ),
+                    ]
+                    for name, row in eq2.items()
+                ],
+            ),
+            "attack": markdown(
+                ["protection", "accuracy"],
+                [[name, _percent(row["accuracy"])] for name, row in whole["attack"]["rows"].items()],
+            ),
+            "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
+            "ratio": markdown(
+                ["quickstart, 30 rounds", "seconds"],
+                [*([name, f"{t:.2f}"] for name, t in costs["seconds"].items()), ["ratio", f"{costs['ratio']:.2f}"]],
+            ),
+            "plausibility": markdown(
+                ["one silo inflates by", "rounds in which it is flagged, %", "the others, %"],
+                [
+                    [f"{100 * float(k):.0f} %", f"{100 * v['the liar']:.0f}", f"{100 * v['the others']:.1f}"]
+                    for k, v in flagged.items()
+                ],
+            ),
+        },
+    )
+    told = whole["disclosure"]
+    replace_tables(
+        root / "SECURITY.md",
+        {
+            "disclosure": markdown(
+                [
+                    "reports",
+                    "group, one round, %",
+                    "group, mean of rounds, %",
+                    "label entropy, R^2",
+                    "participation %",
+                    "accuracy %",
+                ],
+                [
+                    [
+                        name,
+                        _percent(row["same_group_one_round"]),
+                        _percent(row["same_group_mean_of_rounds"]),
+                        f"{row['label_entropy_r2']:.2f}",
+                        _percent(row["participation"]),
+                        _percent(row["accuracy"]),
+                    ]
+                    for name, row in told["options"].items()
+                ],
+            ),
+            "model": markdown(
+                ["guessing the class group from", "right, %"],
+                [
+                    ["nothing (chance)", f"{100 * told['chance_same_group']:.0f}"],
+                    ["the output biases of one model sent", _percent(told["same_group_from_first_model"])],
+                ],
+            ),
+        },
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, "all"])
+    parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, "all", "tables"])
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
+    if args.part == "tables":
+        tables()
+        return
     for part in PARTS if args.part == "all" else [args.part]:
         began = time.perf_counter()
         result = PARTS[part](args.smoke) | {"seconds": None}
