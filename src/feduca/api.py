@@ -72,9 +72,9 @@ def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None 
     The result equals that of a run that was never interrupted, bit for bit on CPU. `task` must be the one the run was started
     with, where that was your own.
     """
-    chosen, directory = recorded(path)
-    if directory.state() == "finished":
+    if runs.state_of(path) == "finished":
         return runs.load(path)
+    chosen, directory = recorded(path)
     return _play(chosen, chosen.seeds[0], task, directory, watch, resuming=True)
 
 

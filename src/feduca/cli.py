@@ -152,8 +152,11 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
-    from feduca import api, display
+    from feduca import api, display, runs
 
+    if runs.state_of(path) == "finished":
+        _print_run(runs.load(path).row(), as_json)
+        return
     chosen, _ = api.recorded(path)
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])

@@ -189,10 +189,7 @@ class RunDirectory:
 
     def state(self) -> str | None:
         """running (or killed), finished, failed or interrupted; None where there is nothing yet."""
-        try:
-            return json.loads((self.path / "status.json").read_text())["state"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+        return state_of(self.path)
 
     def begin(self, config: Mapping[str, Any], seed: int, silos: Sequence[str], task: Mapping[str, Any]) -> None:
         """Start anew. Everything that can be wrong with the input has been found before this is called."""
@@ -368,6 +365,14 @@ class RunDirectory:
             file.flush()
             os.fsync(file.fileno())
         part.replace(self.path / name)
+
+
+def state_of(path: str | Path) -> str | None:
+    """What the status file of a run directory says; None where there is none that can be read."""
+    try:
+        return json.loads((Path(path) / "status.json").read_text())["state"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def check_writable(root: Path) -> None:
