@@ -382,7 +382,7 @@ def profile(data: Dataset) -> None:
     task = build_task(data=data, model="cnn", device="cuda", precision="bf16")
     spec = LocalSpec(epochs=1, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=True)
     task.train(task.init(0).expand(10, -1), np.arange(10), spec, 0, 0)
-    trainer = next(iter(task.engine.kept["trainers"].made.values()))
+    trainer = next(iter(task.engine.kept["fused"].made.values()))
     with torch.no_grad(), profiler(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(10):
             trainer.step_number.zero_()
