@@ -34,16 +34,16 @@ def test_convolution_with_pooling_and_its_gradients(side, channels, outputs, ker
     gx, gw, gb = torch.autograd.grad(want, (x, w, b), d)
     shape = ConvShape(side, side, channels, outputs, kernel)
     matrix = w.detach().permute(0, 3, 4, 2, 1).reshape(2, shape.taps, outputs).contiguous()
-    out, winner = kernels.convolve(x.detach(), matrix, b.detach(), shape, "ieee")
+    out, winner = kernels.convolve(x.detach(), matrix, b.detach(), shape, "tf32x3")
     torch.testing.assert_close(out, want.detach(), rtol=1e-4, atol=1e-4)
     for splits in (1, 3):
-        filters, bias = kernels.filter_gradient(x.detach(), d, winner, shape, "ieee", splits=splits)
+        filters, bias = kernels.filter_gradient(x.detach(), d, winner, shape, "tf32x3", splits=splits)
         torch.testing.assert_close(
             filters, gw.permute(0, 3, 4, 2, 1).reshape(2, shape.taps, outputs), rtol=1e-4, atol=1e-4
         )
         torch.testing.assert_close(bias, gb, rtol=1e-4, atol=1e-4)
     if channels >= 16:
-        torch.testing.assert_close(kernels.input_gradient(d, winner, matrix, shape, "ieee"), gx, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(kernels.input_gradient(d, winner, matrix, shape, "tf32x3"), gx, rtol=1e-4, atol=1e-4)
 
 
 def test_gather_augments_as_the_cpu_does():

@@ -406,8 +406,8 @@ class ConvReluPool(torch.autograd.Function):
 
 
 def dot_precision(dtype: torch.dtype) -> str:
-    """How products of this type are taken: fp32 exactly, unless PyTorch's switch allows tf32."""
-    return "tf32" if dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    """How products of this type are taken: fp32 in three tf32 products (all but exact), or one where PyTorch allows."""
+    return "tf32" if dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
 
 
 def layer(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
