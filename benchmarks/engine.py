@@ -126,10 +126,10 @@ def cpu(rounds: int) -> None:
             losses["stacked"] = float(task.evaluate(ours, clients, "train").loss.mean())
             flat = []
             for model in models:
-                tensors = {}
+                state, tensors = model.state_dict(), {}
                 for i, j in enumerate((1, 3, 5)):
-                    tensors[f"layers.{i}.weight"] = model[j].weight.detach().t()
-                    tensors[f"layers.{i}.bias"] = model[j].bias.detach()
+                    tensors[f"layers.{i}.weight"] = state[f"{j}.weight"].t()
+                    tensors[f"layers.{i}.bias"] = state[f"{j}.bias"]
                 flat.append(task.layout.pack(tensors))
             losses["plain loop"] = float(task.evaluate(torch.stack(flat), clients, "train").loss.mean())
         # Clocks of a shared machine wander: the ratio of medians, and of the fastest rounds.

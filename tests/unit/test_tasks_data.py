@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from feduca.errors import ConfigError, DataError
-from feduca.tasks.datasets import digits, images, load, news
+from feduca.tasks.datasets import LOADERS, available, digits, images, load, news
 from feduca.tasks.datasets.base import folder
 
 
@@ -199,3 +199,14 @@ def test_the_real_sets(name, train, test, classes):
     assert set(data.y_train) == set(data.y_test) == set(range(classes))
     if data.mean is not None:
         np.testing.assert_allclose(data.x_train.mean((0, 1, 2)) / 255, data.mean, atol=1e-3)
+
+
+def test_available_looks_without_reading(tmp_path):
+    found = available(str(tmp_path))
+    assert found["digits"] is not None
+    assert found["cifar10"] is None
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    assert available(str(tmp_path))["cifar10"] is None  # an empty folder is no data set
+    (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").write_bytes(b"")
+    assert available(str(tmp_path))["cifar10"] == tmp_path / "cifar-10-batches-bin"
+    assert set(found) == set(LOADERS)

@@ -23,7 +23,7 @@ from feduca.tasks.batches import Plan
 from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.models import CNN, MLP, StackedModel, kernels_module
+from feduca.tasks.networks import CNN, MLP, StackedModel, kernels_module
 from feduca.tasks.optimisers import Optimiser
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec

@@ -12,7 +12,7 @@ from torch import Tensor
 from feduca.tasks.batches import Plan
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.models import StackedModel
+from feduca.tasks.networks import StackedModel
 from feduca.tasks.optimisers import Optimiser
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
