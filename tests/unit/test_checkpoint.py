@@ -15,6 +15,7 @@ import torch
 import feduca
 from feduca import checkpoint, runs
 from feduca.errors import CheckpointError, InputError, RunError
+from feduca.mechanisms import registry
 from feduca.runs import RunDirectory
 from feduca.types import Allocation, Certificate
 from numpy_task import NumpyTask
@@ -162,6 +163,23 @@ def test_an_interrupted_run_says_so_and_goes_on(interrupted):
     assert without_clocks(torn) == without_clocks(whole)
     again = feduca.resume(torn, task=NumpyTask())  # finished: read back
     assert again.summary == result.summary
+
+
+@pytest.mark.parametrize("mechanism", sorted(registry))
+def test_every_mechanism_goes_on(tmp_path, mechanism):
+    """Whatever a mechanism and its clients keep between rounds goes into the checkpoint and comes back."""
+    settings = {**SMALL, "mechanism.name": mechanism, "participation.rule": "accuracy"}
+    whole = feduca.run({}, settings, out=tmp_path / "whole", task=NumpyTask()).run_dir
+
+    def stop(record, clients):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        feduca.run({}, settings, out=tmp_path / "torn", task=NumpyTask(), watch=stop)
+    torn = next((tmp_path / "torn").glob("*/*"))
+    feduca.resume(torn, task=NumpyTask())
+    assert without_clocks(torn) == without_clocks(whole)
 
 
 def test_a_damaged_checkpoint_means_the_previous_one(interrupted, caplog):
