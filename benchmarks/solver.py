@@ -27,12 +27,11 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from curves import digits_curves  # noqa: E402
-from peers import ClarabelDirect, CvxpyParametrised  # noqa: E402
-from tables import markdown, replace_tables  # noqa: E402
-
 from feduca.program import allocate, max_participation  # noqa: E402
 from feduca.program.instances import DEGENERATE_KINDS, KINDS, draw  # noqa: E402
 from feduca.utility import families, nodes, r_squared  # noqa: E402
+from peers import ClarabelDirect, CvxpyParametrised  # noqa: E402
+from tables import markdown, replace_tables  # noqa: E402
 
 N_S = 5
 CVXPY_LIMIT = 1_000  # parametrised, it runs out of memory from 10 000 clients up
@@ -129,7 +128,7 @@ def robustness(count: int) -> dict:
         more_than_maximum += answer.satisfied.sum() > best.satisfied.sum()
         finite = np.isfinite(p["gamma"]).all()
         if j % 20 < 2 and finite and n > 1 and kind not in DEGENERATE_KINDS and p["s"].min() > 1e-9:
-            value, R, status = ClarabelDirect(n, n_s).solve(p["zeta"], p["gamma"], p["s"])
+            value, _, status = ClarabelDirect(n, n_s).solve(p["zeta"], p["gamma"], p["s"])
             if status == "Solved":  # a value clearly below our proved bound would disprove it
                 compared += 1
                 contradicted += value < certificate.dual * (1 - 1e-5) - 1e-8
@@ -254,7 +253,16 @@ def tables(summary: dict) -> dict[str, str]:
 
     return {
         "peers": markdown(
-            ["N", "feduca, ms", "Clarabel direct, ms", "CVXPY parametrised, ms", "times faster", "objective difference", "gap", "peak MB"],
+            [
+                "N",
+                "feduca, ms",
+                "Clarabel direct, ms",
+                "CVXPY parametrised, ms",
+                "times faster",
+                "objective difference",
+                "gap",
+                "peak MB",
+            ],
             [
                 [
                     row["n"],
@@ -271,7 +279,10 @@ def tables(summary: dict) -> dict[str, str]:
         ),
         "robustness": markdown(
             ["kind", *summary["robustness"]],
-            [[kind, *(counts.get(s, 0) for s in summary["robustness"])] for kind, counts in summary["checks"]["by_kind"].items()],
+            [
+                [kind, *(counts.get(s, 0) for s in summary["robustness"])]
+                for kind, counts in summary["checks"]["by_kind"].items()
+            ],
         ),
         "participation": markdown(
             ["thresholds inflated by", "squared slack", "linear slack", "exact maximum"],

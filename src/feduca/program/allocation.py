@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from feduca.errors import ProblemError
 from feduca.program.certificate import certify
 from feduca.program.maximum import max_participation
 from feduca.program.problem import OBJECTIVES, SELECTIONS, SOLVERS, Problem, check_choice, make_problem
@@ -46,6 +47,8 @@ def allocate(
     check_choice("selection", selection, SELECTIONS)
     check_choice("objective", objective, OBJECTIVES)
     check_choice("solver", solver, SOLVERS)
+    if not 0 < tolerance < np.inf:
+        raise ProblemError(f"tolerance = {tolerance!r} is not one; give a positive number such as 1e-6")
     problem = make_problem(zeta, gamma, s, eps, family, beta)
     if objective == "participation":
         best = max_participation(

@@ -24,6 +24,7 @@ from feduca.utility import family as family_of
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
+HUGE = 1e100  # squares of utilities have to be numbers, too
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,13 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
         raise ProblemError(
             f"client {k}: gamma = {thresholds[k]} is not a threshold; give a number, or null or -inf for no demand"
         )
+    for name, array in (
+        ("gamma", np.where(thresholds > -np.inf, thresholds, 0.0)),
+        ("zeta", np.abs(curves).max(axis=1)),
+    ):
+        if not (np.abs(array) <= HUGE).all():
+            k = int(np.argmax(np.abs(array)))
+            raise ProblemError(f"client {k}: {name} holds {array[k]:.3g}, beyond {HUGE:.0e}; rescale the utilities")
     return chosen, curves, thresholds
 
 

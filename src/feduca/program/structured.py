@@ -29,7 +29,7 @@ def _scale(problem: Problem) -> float:
     zeros = np.zeros(problem.n)
     change = np.abs(problem.family.slope(problem.zeta, zeros)) / problem.n
     change += np.abs(problem.family.curvature(problem.zeta, problem.beta)) / problem.n**2
-    return 1.0 / max(float(np.median(change)), 1e-12 / problem.n)
+    return 1.0 / max(float(np.sort(change)[problem.n // 2]), 1e-100)
 
 
 def _curve(problem: Problem, kappa: float) -> Any:
