@@ -60,7 +60,7 @@ def allocate(
     if solver == "reference":
         from feduca.program.reference import solve
     else:
-        from feduca.program.structured import solve
+        from feduca.program.selection import solve
     return _judge(problem, solve(problem, objective, selection, tolerance), objective, tolerance)
 
 
