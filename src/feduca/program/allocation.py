@@ -86,9 +86,7 @@ def _verdict(
     problem: Problem, R: np.ndarray, certificate: Certificate, solution: Solution, tolerance: float
 ) -> tuple[str, str]:
     """The status and, when something is off, a sentence with cause and remedy."""
-    residual = float(np.abs(R.sum(1) - 1).max())
-    if problem.columns:
-        residual = max(residual, float(np.abs(R.sum(0) - problem.n_s * problem.beta).max()))
+    residual = problem.residual(R)
     certified = certificate.slack_error <= tolerance or certificate.gap <= RELATIVE_GAP * certificate.primal
     if certified and residual <= SUMS and R.min() >= 0 and not solution.trouble:
         return OPTIMAL, ""

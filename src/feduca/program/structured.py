@@ -82,7 +82,6 @@ class Scaled:
         self.kappa = _scale(problem)
         self.curve = _curve(problem, self.kappa)
         self.exact = isinstance(problem.family, Quadratic) or hasattr(problem.family, "pieces")
-        self.base = problem.family.value(problem.zeta, np.zeros(problem.n))
         self.active = ~problem.free()
 
     def follow(
@@ -104,7 +103,7 @@ class Scaled:
         need = problem.demand
         if demand is not None:
             need, active = demand, demand > -np.inf
-        G = kappa * (np.where(active, need, 0.0) - self.base)
+        G = kappa * (np.where(active, need, 0.0) - problem.base)
         row, column = np.full(len(s), float(n)), len(s) * start
         if part is not None:
             R, among, rows = part
@@ -151,13 +150,13 @@ def repair(problem: Problem, R: Floats) -> Floats:
 
     A nearly singular row system (a strategy without probability, a row that is full) can leave residuals of 1e-7.
     """
+    if not problem.columns:
+        return R / R.sum(1, keepdims=True)
     target = problem.n_s * problem.beta
     for _ in range(4):
-        row, column = R.sum(1), R.sum(0)
-        if not problem.columns:
-            return R / row[:, None]
-        if max(np.abs(row - 1).max(), np.abs(column - target).max()) < 1e-13:
+        if problem.residual(R) < 1e-12:
             break
+        row, column = R.sum(1), R.sum(0)
         q = (target - column) / column
         M = np.diag(row) - (R / column) @ R.T
         p = np.linalg.lstsq(M, 1 - row - R @ q, rcond=1e-14)[0]
