@@ -2,6 +2,7 @@
 
     python benchmarks/solver.py            everything (minutes), into benchmarks/results/solver.json and docs/solver.md
     python benchmarks/solver.py --quick    small sizes, printed only
+    python benchmarks/solver.py --docs     only the tables of docs/solver.md, from the committed summary
 
 Times are medians over interleaved repetitions of the same instances in one process: `..._s` on the wall clock, `..._cpu_s` in
 processor time, which another load on the machine disturbs less; ratios are of the latter (everything runs on one thread).
@@ -33,8 +34,11 @@ from feduca.utility import families, nodes, r_squared  # noqa: E402
 from peers import ClarabelDirect, CvxpyParametrised  # noqa: E402
 from tables import markdown, replace_tables  # noqa: E402
 
+SUMMARY, DOCUMENT = HERE / "results" / "solver.json", HERE.parent / "docs" / "solver.md"
 N_S = 5
-CVXPY_LIMIT = 1_000  # parametrised, it runs out of memory from 10 000 clients up
+CVXPY_LIMIT = (
+    1_000  # the parametrised model is not run above this: compiling it takes more memory than a small machine has
+)
 
 
 def timed(function, *arguments, **options):
@@ -255,7 +259,7 @@ def tables(summary: dict) -> dict[str, str]:
     """The tables of docs/solver.md."""
 
     def ms(value):
-        return "out of memory" if value is None else f"{1e3 * value:.2f}" if value < 1 else f"{1e3 * value:.0f}"
+        return "not run" if value is None else f"{1e3 * value:.2f}" if value < 1 else f"{1e3 * value:.0f}"
 
     return {
         "peers": markdown(
@@ -323,12 +327,16 @@ def tables(summary: dict) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, printed only")
+    parser.add_argument("--docs", action="store_true", help="only the tables, from the committed summary")
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
         allocate(**draw("previous", options.peak, N_S, 0))
         status = Path("/proc/self/status").read_text()  # rusage would count the parent that started us
         print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
+        return
+    if options.docs:
+        replace_tables(DOCUMENT, tables(json.loads(SUMMARY.read_text())))
         return
     quick = options.quick
     allocate(**draw("previous", 4, 2, 0))  # compile, if need be, outside all clocks
@@ -345,9 +353,9 @@ def main() -> None:
     if quick:
         print(text)
         return
-    (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / "solver.json").write_text(text + "\n")
-    replace_tables(HERE.parent / "docs" / "solver.md", tables(summary))
+    SUMMARY.parent.mkdir(exist_ok=True)
+    SUMMARY.write_text(text + "\n")
+    replace_tables(DOCUMENT, tables(summary))
 
 
 if __name__ == "__main__":
