@@ -36,9 +36,7 @@ from tables import markdown, replace_tables  # noqa: E402
 
 SUMMARY, DOCUMENT = HERE / "results" / "solver.json", HERE.parent / "docs" / "solver.md"
 N_S = 5
-CVXPY_LIMIT = (
-    1_000  # the parametrised model is not run above this: compiling it takes more memory than a small machine has
-)
+CVXPY_LIMIT = 1_000  # the parametrised model is not tried above this
 
 
 def timed(function, *arguments, **options):
