@@ -137,18 +137,22 @@ def faults(smoke: bool) -> dict[str, Any]:
 
 
 def attack(smoke: bool) -> dict[str, Any]:
-    """The same three silos send inflated or flipped updates in *every* round: the worst of the faults, without pause."""
-    rounds, seeds = (3, [0]) if smoke else (200, [0, 1, 2])
+    """The same three silos push the other way in *every* round: their update with the opposite sign, ten times as long."""
+    rounds, seeds = (3, [0]) if smoke else (200, [0, 1])
     base = {"rounds": rounds, **LIGHT, "mechanism.name": "fedavg", "participation.rule": "always"}
-    rows = {}
-    for name in ("gate", "gate, clip to median norm", "gate, trimmed mean .3", "gate, median"):
-        results = [_one({**base, **PROTECTIONS[name]}, seed, True, ("inflated", "flipped")) for seed in seeds]
-        rows[name] = {
-            "accuracy": _mean_std([r["accuracy"] or 0.0 for r in results]),
-            "ended": [r["ended"] for r in results],
-        }
-        print("attack |", name, rows[name], flush=True)
-    return {"rounds": rounds, "seeds": seeds, "kinds": ["inflated", "flipped"], "rows": rows}
+    rows: dict[str, Any] = {}
+    for name in ("gate", "gate, clip to median norm", "gate, median", "gate, clip, trimmed mean .3"):
+        for split, classes in SPLITS.items():
+            settings = {**base, **PROTECTIONS[name], "task.classes_per_client": classes}
+            results = [_one(settings, seed, True, ("reversed",)) for seed in seeds]
+            accuracy = [r["accuracy"] for r in results if r["accuracy"] is not None]
+            rows.setdefault(name, {})[split] = {
+                "accuracy": _mean_std(accuracy) if accuracy else None,
+                "ended": [r["ended"] for r in results],
+                "refused_per_round": float(np.mean([r["refused"] / max(1, r["rounds"]) for r in results])),
+            }
+            print("attack |", name, "|", split, rows[name][split], flush=True)
+    return {"rounds": rounds, "seeds": seeds, "kinds": ["reversed"], "rows": rows}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -358,8 +362,17 @@ def tables() -> None:
                 ],
             ),
             "attack": markdown(
-                ["protection", "accuracy"],
-                [[name, _percent(row["accuracy"])] for name, row in whole["attack"]["rows"].items()],
+                ["protection", *SPLITS],
+                [
+                    [
+                        name,
+                        *(
+                            "stopped" if row[split]["accuracy"] is None else _percent(row[split]["accuracy"])
+                            for split in SPLITS
+                        ),
+                    ]
+                    for name, row in whole["attack"]["rows"].items()
+                ],
             ),
             "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
             "ratio": markdown(

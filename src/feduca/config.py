@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
@@ -376,9 +376,17 @@ def _sentence(error: ValidationError) -> str:
 def _known_keys(title: str, loc: Sequence[Any]) -> Sequence[str]:
     model: Any = _options_model(title.removesuffix("_options")) if title.endswith("_options") else Recipe
     for part in loc[:-1]:
-        annotation = model.model_fields[part].annotation if isinstance(part, str) else CompareRow
-        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else CompareRow
-    return list(model.model_fields)
+        if isinstance(part, str) and model is not None:  # a number is a place in a list
+            field = model.model_fields.get(part)
+            model = None if field is None else _table_in(field.annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _table_in(annotation: Any) -> Any:
+    """The table that an annotation such as `list[Row]` or `Table | None` holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _table_in(inner)) is not None), None)
 
 
 def _nearest(word: str, known: Any) -> str:

@@ -33,7 +33,7 @@ def asked(task, server):
     return loop.announce(server, loop.begin(server, task.init(0), task.examples))
 
 
-@pytest.mark.parametrize("kind", ["absent", "nan", "inflated", "flipped"])
+@pytest.mark.parametrize("kind", ["absent", "nan", "inflated", "flipped", "reversed"])
 def test_each_fault(kind):
     task, server, _, faulty = parts(kinds=(kind,), factor=7.0)
     announcement = asked(task, server)
@@ -47,7 +47,7 @@ def test_each_fault(kind):
     elif kind == "nan":
         assert np.isnan(seen.theta[1:3]).all()
     else:
-        assert delta[1:3] == pytest.approx({"inflated": 7.0, "flipped": -1.0}[kind] * true[1:3])
+        assert delta[1:3] == pytest.approx({"inflated": 7.0, "flipped": -1.0, "reversed": -7.0}[kind] * true[1:3])
 
 
 def test_stale_silos_send_what_they_sent_before():

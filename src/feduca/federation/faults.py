@@ -7,6 +7,7 @@ Each round every chosen silo misbehaves with probability `rate`, in one of the w
     stale     sends the model it sent some rounds ago, as if it were new
     inflated  sends its update `factor` times too long
     flipped   sends its update with the opposite sign
+    reversed  both: the opposite sign and `factor` times as long (not by default: it is an attack, not an accident)
 
 Who does what and when is a function of (seed, round, silo), so that a resumed run sees the same faults.
 """
@@ -23,7 +24,8 @@ from feduca.errors import InputError
 from feduca.rng import stream
 from feduca.types import ABSENT, Announcements, Array, Federation, Reports
 
-KINDS = ("absent", "nan", "stale", "inflated", "flipped")
+KINDS = ("absent", "nan", "stale", "inflated", "flipped")  # by default
+KNOWN = (*KINDS, "reversed")
 
 
 class Faulty:
@@ -40,8 +42,8 @@ class Faulty:
         factor: float = 10.0,
         lag: int = 10,
     ) -> None:
-        if strangers := [kind for kind in kinds if kind not in KINDS]:
-            raise InputError(f"there is no fault {strangers[0]!r}: choose among {', '.join(KINDS)}")
+        if strangers := [kind for kind in kinds if kind not in KNOWN]:
+            raise InputError(f"there is no fault {strangers[0]!r}: choose among {', '.join(KNOWN)}")
         self.silos = federation.silos
         self._federation = federation
         self._who = frozenset(who)
@@ -70,7 +72,9 @@ class Faulty:
             return joined & np.array([fault == kind for fault in faults])
 
         absent = np.array([fault == "absent" for fault in faults])
-        scale = np.where(having("inflated"), self._factor, np.where(having("flipped"), -1.0, 1.0))
+        scale = np.ones(len(clients))
+        for kind, times in (("inflated", self._factor), ("flipped", -1.0), ("reversed", -self._factor)):
+            scale[having(kind)] = times
         theta = select(scale != 1, here + like(here, scale)[:, None] * (theta - here), theta)
         theta = select(having("stale"), old, theta)
         theta = select(having("nan"), theta * float("nan"), theta)
