@@ -395,8 +395,8 @@ def tables() -> None:
             "disclosure": markdown(
                 [
                     "reports",
-                    "group, one round, %",
-                    "group, mean of rounds, %",
+                    "group, last round, %",
+                    "group, all rounds, %",
                     "label entropy, R^2",
                     "participation %",
                     "accuracy %",
@@ -405,7 +405,7 @@ def tables() -> None:
                     [
                         name,
                         _percent(row["same_group_one_round"]),
-                        _percent(row["same_group_mean_of_rounds"]),
+                        _percent(row["same_group_all_rounds"]),
                         f"{row['label_entropy_r2']:.2f}",
                         _percent(row["participation"]),
                         _percent(row["accuracy"]),
