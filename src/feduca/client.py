@@ -56,6 +56,7 @@ class Behaviour:
     needs: Needs = Needs()  # the mechanism's and the user's (diagnostics); the rule's and the offer's are added
     untouched: bool = False  # silos have a test part that no decision sees
     personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
+    record_points: bool = False  # send the measured utilities along with the fit, for the report
 
     @property
     def all_needs(self) -> Needs:
@@ -146,6 +147,7 @@ def step(
     # Estimate utility, set the threshold (steps 4 and 5).
     r2, capped = np.full(k, np.nan), np.zeros(k, bool)
     zeta, gamma = np.full((k, family.size), np.nan), np.full(k, np.nan)
+    points: dict[str, Floats] = {}
     if needs.curve:
         local = how.leave_out == "local"
         base, known = (memory.own, memory.trained) if local else (memory.contributed, memory.contributes)
@@ -153,8 +155,11 @@ def step(
         r, weights = nodes(how.nodes)
         checking = how.check_every > 0 and (asked.round - 1) % how.check_every == 0
         grid = np.linspace(0, 1, how.check) if checking else np.empty(0)
-        path: Scores = yield Along(without, new, np.tile(np.concatenate([r, grid]), (k, 1)), clients)
+        places = np.tile(np.concatenate([r, grid]), (k, 1))
+        path: Scores = yield Along(without, new, places, clients)
         utility = path.metric(how.metric)
+        if how.record_points:
+            points = {"places": places, "values": utility}
         zeta = family.fit(r, utility[:, : len(r)], weights)
         if checking:
             r2 = r_squared(family, zeta, grid, utility[:, len(r) :])
@@ -177,6 +182,7 @@ def step(
         capped=capped,
         test=test,
         told=prepared.told,
+        points=points,
     )
     status = [JOINED if yes else DECLINED for yes in join]
     sent = select(join, new, zeros(new, *new.shape))  # a decliner's model stays at home

@@ -10,10 +10,12 @@ from feduca.aggregation import Weighted
 from feduca.client import Behaviour
 from feduca.config import Recipe
 from feduca.federation import InProcess
+from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
 from feduca.personal import Nothing
+from feduca.plausibility import Plausibility
 from feduca.reporting import Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
@@ -74,6 +76,8 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
     local = recipe.local.model_dump(exclude={"lr_decay"})
+    g = recipe.gate
+    plausibility = Plausibility(g.plausible_tolerance, window=g.plausible_window, exclude=g.plausible == "refuse")
     return Server(
         mechanism=make_mechanism(recipe),
         memory=memories[recipe.memory.kind],
@@ -81,11 +85,13 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
         local=LocalSpec(**local),
         rounds=recipe.rounds,
         seed=seed,
-        aggregation=Weighted(recipe.aggregation.eta_s),
+        aggregation=Weighted(**recipe.aggregation.model_dump()),
         lr_decay=recipe.local.lr_decay,
         parameters=task.parameters,
         metric=recipe.utility.metric,
         run=f"{recipe.hash()}-s{seed}",
+        gate=Gate(g.norm) if g.on else None,
+        plausibility=plausibility if g.plausible != "ignore" else None,
     )
 
 
@@ -110,6 +116,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         needs=needs,
         untouched=recipe.task.test_share > 0,
         personal=getattr(mechanism, "personal", Nothing()),
+        record_points=u.record_points or recipe.diagnostics,
     )
 
 

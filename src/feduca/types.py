@@ -136,7 +136,10 @@ class Measurements:
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
-    told: Mapping[str, Floats] = field(default_factory=dict)  # a method's own numbers (IncFL: the solo loss); personal.py
+    told: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # a method's own numbers (IncFL: the solo loss); personal.py
+    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places and values [K, M] of the curve
 
     @property
     def eq1(self) -> Bools:
@@ -330,3 +333,4 @@ class ServerState:
     gamma: Floats  # [N], last reported
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
+    history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each
