@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import feduca
+from feduca import experiment
 from feduca import rounds as loop
 from feduca.client import Behaviour
 from feduca.errors import ConfigError, RunError
 from feduca.federation import InProcess, Recording
 from feduca.federation import replay as recordings
+from feduca.federation.lockstep import together
 from feduca.mechanisms import AFL, APFL, MIFA, TERM, AAggFF, Ditto, FedAvg, FedProx, FedVARP, IncFL, PropFair, QFedAvg
 from feduca.mechanisms.afl import onto_simplex
 from feduca.mechanisms.apfl import LEAST, STEP
@@ -26,7 +28,7 @@ from feduca.rng import stream
 from feduca.rounds import Server
 from feduca.types import Allocation, LocalSpec, Needs, Round
 from feduca.utility import Quadratic
-from numpy_task import NumpyTask
+from numpy_task import Merged, NumpyTask
 
 SPEC = LocalSpec(epochs=2, batch_size=8, lr=0.1)
 
@@ -371,3 +373,16 @@ def test_q_fedavg_takes_the_learning_rate_of_the_recipe():
     from feduca.experiment import make_mechanism
 
     assert make_mechanism(feduca.recipe({}, {"mechanism.name": "qfedavg", "local.lr": 0.25})).eta_c == 0.25
+
+
+def test_client_parts_run_in_lockstep():
+    names = ("ditto", "apfl", "incfl", "fedprox", "fedavg")
+    alone, experiments = [], []
+    for seed, name in enumerate(names):
+        recipe = feduca.recipe({}, {"rounds": 3, "local.epochs": 1, "task.clients": 4, "mechanism.name": name})
+        alone.append(feduca.run(recipe, seed=seed, task=NumpyTask(4, seed)).theta)
+        experiments.append(experiment.build(recipe, seed, NumpyTask(4, seed)))
+    loops = [loop.rounds(e.server, e.theta, e.task.examples) for e in experiments]
+    states = together(loops, [e.federation for e in experiments], Merged([e.task for e in experiments]))
+    for theta, state in zip(alone, states):
+        assert np.array_equal(theta, state.theta)
