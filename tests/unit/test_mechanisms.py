@@ -120,6 +120,11 @@ def test_incfl_can_take_rho_from_the_current_own_model():
     assert second.measurements.told["rho"] == pytest.approx(task.evaluate(first.theta, np.arange(4), "train").loss)
 
 
+def test_incfl_without_solo_losses_says_so():
+    with pytest.raises(RunError, match="no silo reported its solo loss"):
+        weights(IncFL())
+
+
 def test_fedvarp_by_hand():
     _, allocation = weights(FedVARP())
     assert allocation.fresh == pytest.approx([1 / 2, 1 / 2, 0])
