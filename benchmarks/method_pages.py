@@ -101,8 +101,11 @@ def _cross(found: dict[str, Any], method: str | None) -> list[str]:
 
 
 def _sampled(found: dict[str, Any], what: str | None) -> list[str]:
-    rows = [[row["axes"]["schedule"], row["axes"]["aggregation"], *_figures(row)] for row in found["rows"]]
-    return _grid(["schedule", "aggregation", *FIGURES], rows, 2)
+    rows = [
+        [row["axes"]["schedule"], row["axes"]["aggregation"], *_figures(row), f"{row['discrepancy']:.3f}"]
+        for row in found["rows"]
+    ]
+    return _grid(["schedule", "aggregation", *FIGURES, "discrepancy"], rows, 2)
 
 
 def _value(value: dict[str, float | None]) -> str:
