@@ -254,16 +254,7 @@ def tables(summary: dict) -> dict[str, str]:
 
     return {
         "peers": markdown(
-            [
-                "N",
-                "feduca, ms",
-                "Clarabel direct, ms",
-                "CVXPY parametrised, ms",
-                "times faster",
-                "objective difference",
-                "gap",
-                "peak MB",
-            ],
+            ["N", "feduca, ms", "Clarabel direct, ms", "CVXPY parametrised, ms", "times faster", "objective difference", "gap", "peak MB"],
             [
                 [
                     row["n"],
@@ -280,10 +271,7 @@ def tables(summary: dict) -> dict[str, str]:
         ),
         "robustness": markdown(
             ["kind", *summary["robustness"]],
-            [
-                [kind, *(counts.get(s, 0) for s in summary["robustness"])]
-                for kind, counts in summary["checks"]["by_kind"].items()
-            ],
+            [[kind, *(counts.get(s, 0) for s in summary["robustness"])] for kind, counts in summary["checks"]["by_kind"].items()],
         ),
         "participation": markdown(
             ["thresholds inflated by", "squared slack", "linear slack", "exact maximum"],

@@ -1,7 +1,7 @@
 """Numerical evidence for docs/theory.md: which of the paper's statements hold, and by how much the others miss.
 
-python benchmarks/theory.py            into benchmarks/results/theory.json and docs/theory.md (about a minute)
-python benchmarks/theory.py --quick    few samples, printed only
+    python benchmarks/theory.py            into benchmarks/results/theory.json and docs/theory.md (about a minute)
+    python benchmarks/theory.py --quick    few samples, printed only
 """
 
 from __future__ import annotations
@@ -214,21 +214,7 @@ def simulation(rounds: int) -> list[dict]:
         S, nu = cohort_and_staleness(joined)
         spread = float(((centres - centres.mean(0)) ** 2).sum(1).max())
         constants = Constants(
-            1.0,
-            sigma**2,
-            spread,
-            G,
-            float(D0),
-            eta_c,
-            1.0,
-            tau,
-            rounds,
-            N,
-            n_s,
-            S,
-            nu,
-            float(np.mean(gaps)),
-            float(np.mean(norms)),
+            1.0, sigma**2, spread, G, float(D0), eta_c, 1.0, tau, rounds, N, n_s, S, nu, float(np.mean(gaps)), float(np.mean(norms))
         )
         printed, corrected = printed_terms(constants), corrected_terms(constants)
         rows.append(
@@ -252,54 +238,29 @@ def tables(summary: dict) -> dict[str, str]:
         "kkt": markdown(
             ["over " + str(kkt_["instances"]) + " certified optima", "value"],
             [
-                [
-                    "closed form: median over optima of the largest error in `u_k(r_k^i)`",
-                    f"{kkt_['closed_form_median_error']:.2f}",
-                ],
+                ["closed form: median over optima of the largest error in `u_k(r_k^i)`", f"{kkt_['closed_form_median_error']:.2f}"],
                 ["closed form: the same, best optimum", f"{kkt_['closed_form_least_error']:.2f}"],
                 ["stationarity: worst relative residual", f"{kkt_['stationarity_worst_relative_residual']:.0e}"],
             ],
         ),
         "delta": markdown(
-            [
-                "delta",
-                "sum of gaps, centre",
-                "closest",
-                "another optimal R",
-                "mean discrepancy",
-                "bound",
-                "largest share of the pointwise bound",
-            ],
+            ["delta", "sum of gaps, centre", "closest", "another optimal R", "mean discrepancy", "bound", "largest share of the pointwise bound"],
             [
                 [
                     f"{row['delta']:g}",
-                    *(
-                        f"{row[key]:.4f}"
-                        for key in ("gap_centre", "gap_closest", "gap_other", "discrepancy", "expected_bound")
-                    ),
+                    *(f"{row[key]:.4f}" for key in ("gap_centre", "gap_closest", "gap_other", "discrepancy", "expected_bound")),
                     f"{row['largest_share_of_pointwise_bound']:.2f}",
                 ]
                 for row in summary["by_delta"]
             ],
         ),
         "probability": markdown(
-            [
-                "delta",
-                "E[J]",
-                "P(J > E[J]/2)",
-                "corrected",
-                "corrected, with M_J only",
-                "printed, M_J = 1",
-                "last line of the proof",
-            ],
+            ["delta", "E[J]", "P(J > E[J]/2)", "corrected", "corrected, with M_J only", "printed, M_J = 1", "last line of the proof"],
             [
                 [
                     f"{row['delta']:g}",
                     f"{row['mean_gap']:.4f}",
-                    *(
-                        f"{row[key]:.3f}"
-                        for key in ("measured", "second_moment", "ceiling", "printed_with_M_1", "from_the_proof")
-                    ),
+                    *(f"{row[key]:.3f}" for key in ("measured", "second_moment", "ceiling", "printed_with_M_1", "from_the_proof")),
                 ]
                 for row in summary["probability"]
             ],
@@ -310,10 +271,7 @@ def tables(summary: dict) -> dict[str, str]:
                 ["by the mixture itself", f"{mix['by_mixture']:.2f}"],
                 ["by the single vector `R^T s`", f"{mix['by_its_mean']:.2f}"],
                 ["by the best single vector", f"{mix['by_the_best_vector']:.2f}"],
-                [
-                    "satisfied by a mixture but not by its mean (count)",
-                    mix["satisfied_by_a_mixture_but_not_by_its_mean"],
-                ],
+                ["satisfied by a mixture but not by its mean (count)", mix["satisfied_by_a_mixture_but_not_by_its_mean"]],
             ],
         ),
         "decomposition": markdown(
@@ -325,10 +283,7 @@ def tables(summary: dict) -> dict[str, str]:
         ),
         "same-round": markdown(
             ["weights", "E<grad f, sum alpha (d - h)>"],
-            [
-                ["fixed before the round", f"{late['weights_before']:.3f}"],
-                ["chosen after seeing it", f"{late['weights_after']:.3f}"],
-            ],
+            [["fixed before the round", f"{late['weights_before']:.3f}"], ["chosen after seeing it", f"{late['weights_after']:.3f}"]],
         ),
         "simulation": markdown(
             ["n_s", "S", "nu_max", "measured", "bound", *parts],
