@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from feduca.utility import family as family_of
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
+HUGE = 1e100  # squares of utilities have to be numbers, too
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Problem:
         """Whether the column sums are constrained."""
         return self.n_s > 1
 
+    @cached_property
+    def base(self) -> Floats:
+        """Utilities at weight 0, `[N]`."""
+        return self.family.value(self.zeta, np.zeros(self.n))
+
     def start(self) -> Floats:
         """The weights beta in every strategy: feasible for every program."""
         return np.tile(self.beta, (self.n_s, 1))
@@ -57,6 +64,11 @@ class Problem:
     def mixed(self, R: Floats) -> Floats:
         """`sum_i s_i u_k(R_ik)`, `[N]`."""
         return self.s @ self.family.value(self.zeta, R)
+
+    def residual(self, R: Floats) -> float:
+        """How far the row and column sums of `R` are off."""
+        rows = float(np.abs(R.sum(1) - 1).max())
+        return max(rows, float(np.abs(R.sum(0) - self.n_s * self.beta).max())) if self.columns else rows
 
     def slack(self, R: Floats) -> Floats:
         """The least slack `[N]` that makes `R` feasible."""
@@ -68,13 +80,11 @@ class Problem:
         The mixed utility is concave in a client's column, so its least value is taken at a vertex: all of the column's
         sum in one strategy (n_s > 1), or a weight of 0 or 1 (n_s = 1).
         """
-        none, one = np.zeros(self.n), np.ones(self.n)
-        empty = self.family.value(self.zeta, none)
         if self.columns:
-            full = self.family.value(self.zeta, self.n_s * self.beta) - empty
-            least = empty + np.minimum(self.s.min() * full, self.s.max() * full)
+            full = self.family.value(self.zeta, self.n_s * self.beta) - self.base
+            least = self.base + np.minimum(self.s.min() * full, self.s.max() * full)
         else:
-            least = np.minimum(empty, self.family.value(self.zeta, one))
+            least = np.minimum(self.base, self.family.value(self.zeta, np.ones(self.n)))
         return least >= self.demand
 
 
@@ -128,10 +138,16 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
     if complaint is not None:
         raise ProblemError(complaint)
     thresholds = _vector("gamma", gamma, len(curves), nothing=-np.inf)
-    if not (thresholds < np.inf).all():
+    if not thresholds.max() < np.inf:  # true of NaN as well
         k = int(np.argmax(~(thresholds < np.inf)))
         raise ProblemError(
             f"client {k}: gamma = {thresholds[k]} is not a threshold; give a number, or null or -inf for no demand"
+        )
+    if np.abs(curves).max() > HUGE or thresholds.max() > HUGE:
+        worst = np.maximum(np.abs(curves).max(axis=1), thresholds)
+        k = int(np.argmax(worst))
+        raise ProblemError(
+            f"client {k}: a curve or threshold holds {worst[k]:.3g}, beyond {HUGE:.0e}; rescale utilities"
         )
     return chosen, curves, thresholds
 
