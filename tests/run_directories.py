@@ -69,6 +69,7 @@ class Written:
 
     def finish(self) -> Path:
         self.directory.finish(summarise(*self._records))
+        self.directory.__exit__(None, None, None)  # lets go of the folder
         return self.path
 
 
