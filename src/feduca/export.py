@@ -5,8 +5,9 @@
     DIR/README.md                   the model card, for people
     DIR/card.json                   the same for programs, with a checksum of every file
 
-The silo's model is the one it would start its next round from: the last checkpoint's server announces, each silo looks at its offer on
-its own validation data and decides. In a deployment silos keep their models to themselves, so only the shared one is here.
+The silo's model is the one it would start its next round from: the last checkpoint's server announces, each silo looks at its
+offer on its own validation data and decides. In a deployment silos keep their models to themselves: only the shared one is
+here.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def load_exported(path: str | Path) -> Exported:
         for name, entry in card["files"].items():
             file = path / entry["file"]
             if not file.resolve().is_relative_to(path.resolve()):
-                raise InputError(f"{path}/{CARD} names {entry['file']!r}, which is outside the folder; export the run again")
+                raise InputError(
+                    f"{path}/{CARD} names {entry['file']!r}, which is outside the folder; export the run again"
+                )
             if hashlib.sha256(file.read_bytes()).hexdigest() != entry["sha256"]:
                 raise InputError(f"{file} is not what its card says (checksum); export the run again")
             models[name] = load_file(file)
@@ -260,22 +263,24 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         "## How it did",
         "",
-        f"- Shared model on the common test set: {percent(summary['accuracy'])} (mean of the last {min(10, card['rounds'])} rounds), "
-        f"{percent(summary['final_accuracy'])} after the last.",
+        f"- Shared model on the common test set: {percent(summary['accuracy'])} "
+        f"(mean of the last {min(10, card['rounds'])} rounds), {percent(summary['final_accuracy'])} after the last.",
         f"- Participation: {percent(summary['participation'])} of silos and rounds.",
     ]
     if "validation" in scores:
         untouched = scores.get("test", {}).get("accuracy")
         lines += [
-            f"- Silos' deployed models on their own validation data: {percent(mean(_numbers(scores['validation']['accuracy'])))} "
-            "on average. These data chose the models, so this flatters them.",
+            "- Silos' deployed models on their own validation data: "
+            f"{percent(mean(_numbers(scores['validation']['accuracy'])))} on average. "
+            "These data chose the models, so this flatters them.",
             "",
             "| silo | file | deploys | validation |" + (" untouched data |" if untouched else ""),
             "|---|---|---|---|" + ("---|" if untouched else ""),
         ]
         for k, name in enumerate(silos):
             kind = "its own model" if scores["own_model"][k] else "the offered model"
-            row = f"| {_text(name)} | `{card['files'][name]['file']}` | {kind} | {percent(scores['validation']['accuracy'][k])} |"
+            file, score = card["files"][name]["file"], percent(scores["validation"]["accuracy"][k])
+            row = f"| {_text(name)} | `{file}` | {kind} | {score} |"
             lines.append(row + (f" {percent(untouched[k])} |" if untouched else ""))
     else:
         lines.append("- Silos keep their own models; only the shared one is here.")
@@ -293,7 +298,7 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         "## Limits",
         "",
-        "A research artefact. It was judged on the data named above and on nothing else; silos differ, so look at the row of yours.",
+        "A research artefact. It was judged on the data named above and on nothing else; silos differ: look at the row of yours.",
         "",
     ]
     return "\n".join(lines)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_directories import Written, written
 from typer.testing import CliRunner
 
 from feduca.cli import app
@@ -18,6 +17,7 @@ from feduca.errors import InputError
 from feduca.report import charts, figures, page, reading, verdict, write
 from feduca.report.payload import SCALE, payload
 from feduca.utility import Quadratic
+from run_directories import Written, written
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,9 @@ def write_pdf(data: Mapping[str, Any], target: str | Path) -> Path:
         renamed = {f"{key}{i}": rows for key, rows in own.items()}
         parts.append(_renamed(chart, i).properties(title=name.replace("-", " ")))
         sets |= renamed
-    together = alt.concat(*parts, columns=2).resolve_scale(color="independent", shape="independent", strokeDash="independent")
+    together = alt.concat(*parts, columns=2).resolve_scale(
+        color="independent", shape="independent", strokeDash="independent"
+    )
     target = Path(target)
     try:
         target.write_bytes(vl_convert.vegalite_to_pdf(_spec(together, sets)))

@@ -1,7 +1,7 @@
 """Sinks: where a run's records go besides its directory. TensorBoard and MLflow, imported only when asked for.
 
-    feduca run --track tensorboard --track mlflow
-    feduca.run(watch=Sinks([TensorBoard("logs")]))
+feduca run --track tensorboard --track mlflow
+feduca.run(watch=Sinks([TensorBoard("logs")]))
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from feduca.records import ClientRecord, RoundRecord
 SCALARS = {
     "model": ("accuracy", "loss"),
     "participation": ("participation", "joined", "satisfied", "smallest_cohort", "largest_staleness", "concession"),
-    "program": ("slack", "gap", "jensen", "discrepancy", "discrepancy_bound", "discrepancy_bound_expected", "r2", "promise_kept"),
+    "program": (
+        "slack",
+        "gap",
+        "jensen",
+        "discrepancy",
+        "discrepancy_bound",
+        "discrepancy_bound_expected",
+        "r2",
+        "promise_kept",
+    ),
     "traffic": ("bytes_down", "bytes_up"),
 }
 
