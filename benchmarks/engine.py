@@ -1,15 +1,17 @@
 """How fast the engines are, side by side in one run.
 
-    python benchmarks/engine.py cpu [--out FILE]                        ten silos, Fashion-MNIST's MLP (synthetic pixels)
-    python benchmarks/engine.py gpu [--data DIR] [--out FILE] [--part kernels|round|lockstep|real ...]
+    python benchmarks/engine.py cpu [--out FILE]                ten silos, Fashion-MNIST's MLP (synthetic pixels)
+    python benchmarks/engine.py gpu [--data DIR] [--out FILE] [--part kernels round lockstep real]
 
-`gpu` checks every kernel against plain PyTorch, times candidate convolutions, sweeps tiles, and times whole rounds at the
-paper's sizes. `--data DIR` (a folder with cifar-10-batches-bin) adds a short federation on the real CIFAR-10.
+`gpu` checks every kernel against plain PyTorch, times candidate convolutions, sweeps tiles, and times whole rounds at
+the paper's sizes on synthetic images. `--data DIR` (a folder with cifar-10-batches-bin) adds a short federation on the
+real CIFAR-10.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import platform
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from feduca.tasks import Dataset, build_task
+from feduca.tasks.engines import Stacked
 from feduca.types import LocalSpec
 
 RESULTS: dict = {}
@@ -55,7 +58,9 @@ def pictures(side: int, channels: int, train: int = 50_000, test: int = 10_000, 
 # CPU
 
 
-def plain_loop(data: Dataset, rows: list[np.ndarray], spec: LocalSpec, start: nn.Module, order: list) -> list[nn.Module]:
+def plain_loop(
+    data: Dataset, rows: list[np.ndarray], spec: LocalSpec, start: nn.Module, order: list
+) -> list[nn.Sequential]:
     """The same work as everybody writes it: nn.Linear, torch.optim, one client after the other."""
     x_all = torch.from_numpy(data.x_train)
     y_all = torch.from_numpy(data.y_train)
@@ -121,10 +126,10 @@ def cpu(rounds: int) -> None:
             losses["stacked"] = float(task.evaluate(ours, clients, "train").loss.mean())
             flat = []
             for model in models:
-                tensors = {}
+                state, tensors = model.state_dict(), {}
                 for i, j in enumerate((1, 3, 5)):
-                    tensors[f"layers.{i}.weight"] = model[j].weight.detach().t()
-                    tensors[f"layers.{i}.bias"] = model[j].bias.detach()
+                    tensors[f"layers.{i}.weight"] = state[f"{j}.weight"].t()
+                    tensors[f"layers.{i}.bias"] = state[f"{j}.bias"]
                 flat.append(task.layout.pack(tensors))
             losses["plain loop"] = float(task.evaluate(torch.stack(flat), clients, "train").loss.mean())
         # Clocks of a shared machine wander: the ratio of medians, and of the fastest rounds.
@@ -177,7 +182,7 @@ def reference(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 def grouped(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """The same as one grouped convolution: what vmap makes of it."""
-    K, B = x.shape[:2]
+    K = len(x)
     wide = x.transpose(0, 1).flatten(1, 2)
     out = F.conv2d(wide, w.flatten(0, 1), b.flatten(), groups=K)
     return F.max_pool2d(F.relu(out), 2).unflatten(1, (K, -1)).transpose(0, 1)
@@ -230,7 +235,11 @@ def kernels_part() -> None:
         ):
             tf32, half = precision != "fp32", precision == "bf16"
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-            xs, ws, bs = x.clone().requires_grad_(name == "conv2"), w.clone().requires_grad_(), b.clone().requires_grad_()
+            xs, ws, bs = (
+                x.clone().requires_grad_(name == "conv2"),
+                w.clone().requires_grad_(),
+                b.clone().requires_grad_(),
+            )
             leaves = [t for t in (xs, ws, bs) if t.requires_grad]
             try:
                 with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):
@@ -253,9 +262,7 @@ def kernels_part() -> None:
                 continue
             names = ["out", "dx", "dw", "db"] if name == "conv2" else ["out", "dw", "db"]
             wanted = want if name == "conv2" else [want[0], want[2], want[3]]
-            error = {
-                n: float((g.double() - t).abs().max() / t.abs().max()) for n, g, t in zip(names, got, wanted)
-            }
+            error = {n: float((g.double() - t).abs().max() / t.abs().max()) for n, g, t in zip(names, got, wanted)}
             cells = " ".join(f"{error[n]:8.1e}" if n in error else f"{'-':>8}" for n in ("out", "dx", "dw", "db"))
             say(f"{name:6} {how:8} {precision:5} {cells} {ms_forward:8.4f} {ms_both:8.4f}")
             table.append(
@@ -267,45 +274,52 @@ def kernels_part() -> None:
 
 def sweep() -> None:
     """Tiles of the three kernels, bf16: the best few of each."""
-    from feduca.tasks import kernels
-    from feduca.tasks.kernels import ConvShape, Tile
-
     say("\n== tiles (bf16): best three of each, ms")
     best = {}
-    for name, (channels, side) in SHAPES.items():
-        shape = ConvShape(side, side, max(4, channels), 64, 5)
-        x, w, b = conv_case(name)
-        x = x.movedim(2, 4).to(torch.bfloat16).contiguous()
-        w = w.permute(0, 3, 4, 2, 1).reshape(10, shape.taps, 64).to(torch.bfloat16).contiguous()
-        b = b.to(torch.bfloat16)
-        out, winner = kernels.convolve(x, w, b, shape)
-        d = torch.randn_like(out)
-        jobs = {
-            "forward": (
-                lambda tile: kernels.convolve(x, w, b, shape, tile=tile),
-                [Tile(p, t, n, s) for p in (32, 64, 128) for t in (32, 64) for n in (4, 8) for s in (2, 3, 4)],
-            ),
-            "filter": (
-                lambda tile: kernels.filter_gradient(x, d, winner, shape, tile=tile),
-                [Tile(p, t, n, s) for p in (32, 64) for t in (64, 128) for n in (4, 8) for s in (1, 2, 3)],
-            ),
-        }
-        if name == "conv2":
-            jobs["input"] = (
-                lambda tile: kernels.input_gradient(d, winner, w, shape, tile=tile),
-                [Tile(p, 64, n, s) for p in (64, 128, 256) for n in (4, 8) for s in (1, 2, 3, 4)],
-            )
-        for job, (work, tiles) in jobs.items():
+    for name in SHAPES:
+        for job, (work, tiles) in candidates(name).items():
             found = []
             for tile in tiles:
                 try:
-                    found.append((timed(lambda: work(tile), 10), tile))  # noqa: B023
+                    found.append((timed(functools.partial(work, tile=tile), 10), tile))
                 except Exception:
                     torch.cuda.synchronize()  # a tile that does not fit the chip is no candidate
             found.sort(key=lambda pair: pair[0])
-            say(f"{name} {job:8}", "; ".join(f"{ms:.4f} {t.places}x{t.taps} w{t.warps} s{t.stages}" for ms, t in found[:3]))
+            shown = (f"{ms:.4f} {t.places}x{t.taps} w{t.warps} s{t.stages}" for ms, t in found[:3])
+            say(f"{name} {job:8}", "; ".join(shown))
             best[f"{name} {job}"] = [(ms, [t.places, t.taps, t.warps, t.stages]) for ms, t in found[:5]]
     RESULTS["tiles"] = best
+
+
+def candidates(name: str) -> dict[str, tuple[Callable, list]]:
+    """The kernels of one convolution, ready to run, with the tiles worth trying."""
+    from feduca.tasks import kernels
+    from feduca.tasks.kernels import ConvShape, Tile
+
+    channels, side = SHAPES[name]
+    shape = ConvShape(side, side, max(4, channels), 64, 5)
+    x, w, b = conv_case(name)
+    x = x.movedim(2, 4).to(torch.bfloat16).contiguous()
+    w = w.permute(0, 3, 4, 2, 1).reshape(10, shape.taps, 64).to(torch.bfloat16).contiguous()
+    b = b.to(torch.bfloat16)
+    out, winner = kernels.convolve(x, w, b, shape)
+    d = torch.randn_like(out)
+    jobs: dict[str, tuple[Callable, list]] = {
+        "forward": (
+            functools.partial(kernels.convolve, x, w, b, shape),
+            [Tile(p, t, n, s) for p in (64, 128) for t in (32, 64) for n in (4, 8) for s in (2, 3)],
+        ),
+        "filter": (
+            functools.partial(kernels.filter_gradient, x, d, winner, shape),
+            [Tile(p, t, n, s) for p in (32, 64) for t in (64, 128) for n in (4, 8) for s in (2, 3)],
+        ),
+    }
+    if name == "conv2":
+        jobs["input"] = (
+            functools.partial(kernels.input_gradient, d, winner, w, shape),
+            [Tile(p, 64, n, s) for p in (64, 128) for n in (4, 8) for s in (2, 3, 4)],
+        )
+    return jobs
 
 
 def rounds_part(data: Dataset, small: Dataset) -> None:
@@ -315,7 +329,9 @@ def rounds_part(data: Dataset, small: Dataset) -> None:
     for what, source, model, augment in (("cifar10 cnn", data, "cnn", True), ("fmnist mlp", small, "mlp", False)):
         for precision in ("fp32", "tf32", "bf16"):
             torch.cuda.reset_peak_memory_stats()
-            task = build_task(data=source, model=model, device="cuda", precision=precision, validation_concentration=1.0)
+            task = build_task(
+                data=source, model=model, device="cuda", precision=precision, validation_concentration=1.0
+            )
             spec = LocalSpec(epochs=5, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=augment)
             clients = np.arange(10)
             theta = task.init(0)
@@ -353,7 +369,7 @@ def rounds_part(data: Dataset, small: Dataset) -> None:
     profile(data)
 
 
-def _plan(task, spec: LocalSpec) -> None:  # noqa: ANN001
+def _plan(task, spec: LocalSpec) -> None:
     from feduca.tasks.batches import plan
 
     plan([silo.rows["train"] for silo in task.members], np.arange(len(task.members)), spec, 1, np.zeros(99, int))
@@ -367,7 +383,8 @@ def profile(data: Dataset) -> None:
     task = build_task(data=data, model="cnn", device="cuda", precision="bf16")
     spec = LocalSpec(epochs=1, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=True)
     task.train(task.init(0).expand(10, -1), np.arange(10), spec, 0, 0)
-    trainer = next(iter(task.engine.kept["trainers"].made.values()))
+    assert isinstance(task.engine, Stacked)
+    trainer = next(iter(task.engine.kept["fused"].made.values()))
     with torch.no_grad(), profiler(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(10):
             trainer.step_number.zero_()
@@ -389,7 +406,9 @@ def lockstep_part(data: Dataset) -> None:
     say("\n== lockstep (bf16 CNN, one epoch): federations, ms per round, ms per federation")
     table = []
     for count in (1, 3, 7, 21):
-        task = merge([build_task(data=data, model="cnn", device="cuda", precision="bf16", seed=s) for s in range(count)])
+        task = merge(
+            [build_task(data=data, model="cnn", device="cuda", precision="bf16", seed=s) for s in range(count)]
+        )
         spec = LocalSpec(epochs=1, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=True)
         K = 10 * count
         models = task.init(0).expand(K, -1)
@@ -440,7 +459,9 @@ def main() -> None:
     RESULTS["environment"] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if options.where == "gpu" else platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name()
+        if options.where == "gpu"
+        else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
     }
     say(RESULTS["environment"])

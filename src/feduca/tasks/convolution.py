@@ -1,8 +1,8 @@
 """K convolutions at once as batched matrix products (im2col), images channels last: `x[K, B, H, W, C]`.
 
-Libraries run K different convolutions as one grouped convolution, which is slow; a batched product of the unfolded image
-with the filters is not. The gradient at the input is again such a product, of the outputs' gradient, spread by the stride
-and padded, with the filters turned round.
+Libraries run K different convolutions as one grouped convolution, which is slow; a batched product of the unfolded
+image with the filters is not. The gradient at the input is again such a product, of the outputs' gradient, spread by
+the stride and padded, with the filters turned round.
 """
 
 from __future__ import annotations
