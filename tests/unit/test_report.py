@@ -17,7 +17,7 @@ from feduca.errors import InputError
 from feduca.report import charts, figures, page, reading, verdict, write
 from feduca.report.payload import SCALE, payload
 from feduca.utility import Quadratic
-from run_directories import Written, written
+from run_directories import Written, stretched, written
 
 
 @pytest.fixture(scope="module")
@@ -217,15 +217,8 @@ def test_the_page_is_small_and_needs_nothing_else(small: Written, tmp_path: Path
 
 
 def test_a_thousand_rounds_of_a_hundred_silos_are_thinned_and_it_says_so(tmp_path: Path) -> None:
-    line = {"round": 0, "accuracy": 0.5, "participation": 1.0, "seconds": {"round": 0.1}}
-    run = written(tmp_path, 100, 2, points=True)
-    clients = json.loads((run.path / "clients.jsonl").read_text().splitlines()[1])
-    body = json.dumps(clients)
-    with (run.path / "rounds.jsonl").open("w") as rounds, (run.path / "clients.jsonl").open("w") as records:
-        for t in range(1, 1001):
-            rounds.write(json.dumps(line | {"round": t}) + "\n")
-            records.write(body.replace('"round": 2,', f'"round": {t},', 1) + "\n")
-    data = page.page_data([reading.read(run.path)])
+    path = stretched(tmp_path, 100, 1000, points=True)
+    data = page.page_data([reading.read(path)])
     assert len(page.render(data).encode()) < 2_000_000
     assert len(data["runs"][0]["strip"]) == 100
     assert len(data["runs"][0]["strip"][0]) == 1000
