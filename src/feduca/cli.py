@@ -279,9 +279,7 @@ def report(
 @app.command()
 def watch(
     run: Annotated[str, typer.Argument(help="A run directory, or a folder of them.", metavar="RUN")] = "runs",
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other than this machine's own, a token is needed.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8765,
 ) -> None:
     """Watch runs in a browser while they go on."""
