@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from feduca.records import ClientRecord, RoundRecord
 
 _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
+_MARKS["left"] = ("-", "red")
 
 
 def percent(value: float | None) -> str:
