@@ -125,7 +125,14 @@ def compare(
             table.append(over_seeds([result.row(cell.label) for result in results]))
     finally:
         progress.close()
-    typer.echo(json.dumps(table) if as_json else display.comparison(table))
+    if not chosen.axes:
+        typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        return
+    from feduca import cross
+
+    table = cross.placed(rows, table)
+    typer.echo(json.dumps(table) if as_json else cross.table(chosen, table))
+    typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}/{chosen.name}.png"), err=True)
 
 
 @app.command()
@@ -216,6 +223,27 @@ def doctor(out: Out = "runs", as_json: Json = False) -> None:
             typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
     if any(not f.ok and not f.optional for f in findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
+    grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
+    sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Does it pay to misreport? Everybody inflates; one silo deviates alone; best responses until nobody moves."""
+    from feduca import audit as economist
+
+    chosen = _recipe(source, settings, rounds, None, device)
+    plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
+    found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
+    typer.echo(json.dumps(found) if as_json else economist.text(found))
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from feduca.arrays import mix, put, repeat, select, take, zeros
 from feduca.conduct import Conduct
 from feduca.offers import Asked, Offer
 from feduca.participation import ParticipationRule, Situation
+from feduca.personal import Nothing, Personal
 from feduca.reporting import ReportingPolicy, Truthful
 from feduca.types import (
     DECLINED,
@@ -58,6 +59,7 @@ class Behaviour:
     needs: Needs = Needs()  # the mechanism's and the user's (diagnostics); the rule's and the offer's are added
     untouched: bool = False  # silos have a test part that no decision sees
     conduct: Conduct = Conduct()  # honest work, or some way of shirking it
+    personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
 
     @property
     def all_needs(self) -> Needs:
@@ -134,6 +136,10 @@ def step(
     offered = yield from how.offer.of(
         Asked(clients, theta, memory.own, memory.trained, global_scores, own_scores, validation, curves)
     )
+    prepared = yield from how.personal.prepare(memory, asked, how.seed)
+    taken, judged = offered.theta, offered.scores  # what a participant deploys, and what it is worth to it
+    if prepared.model is not None:
+        taken, judged = prepared.model, (yield Evaluate(prepared.model, clients))
     reported = how.decide_by == "reported"
     zeta, gamma = (memory.zeta_reported, memory.gamma_reported) if reported else (memory.zeta, memory.gamma)
     solo = alone.current(memory, asked) if needs.alone else None
@@ -142,7 +148,7 @@ def step(
         Situation(
             asked.round,
             own_scores,
-            offered.scores,
+            judged,
             place(offered.concession),
             zeta,
             gamma,
@@ -160,7 +166,7 @@ def step(
 
     test = {}
     if how.untouched:
-        for name, model in (("deployed", start), ("global", shared), ("own", memory.own)):
+        for name, model in (("deployed", select(join, taken, memory.own)), ("global", shared), ("own", memory.own)):
             if name != "own" or memory.trained.any():
                 test[name] = (yield Evaluate(model, clients, "test")).accuracy
         test["own"] = np.where(memory.trained, test.get("own", np.nan), np.nan)
@@ -200,7 +206,7 @@ def step(
     measurements = Measurements(
         global_=global_scores,
         own=own_scores,
-        offered=offered.scores,
+        offered=judged,
         train_loss=train_loss,
         concession=offered.concession,
         evaluations=offered.evaluations,
@@ -210,6 +216,7 @@ def step(
         r2=r2,
         capped=capped,
         test=test,
+        told=prepared.told,
     )
     left = np.zeros(k, bool) if decision.left is None else decision.left & memory.trained
     status = [JOINED if yes else LEFT if gone else DECLINED for yes, gone in zip(join, left)]
@@ -226,7 +233,7 @@ def step(
         gamma=gamma,
         zeta_reported=zeta_reported,
         gamma_reported=gamma_reported,
-        extra={**memory.extra, **extra},
+        extra={**memory.extra, **prepared.extra, **extra},
     )
     return after, reports
 

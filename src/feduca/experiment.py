@@ -11,6 +11,7 @@ from feduca.client import Behaviour
 from feduca.conduct import Conduct
 from feduca.config import Recipe
 from feduca.federation import InProcess
+from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import (
@@ -23,7 +24,9 @@ from feduca.participation import (
     UtilityThreshold,
     WarmStart,
 )
-from feduca.reporting import Inflate, ReportingPolicy, Truthful
+from feduca.personal import Nothing
+from feduca.plausibility import Plausibility
+from feduca.reporting import Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -83,6 +86,8 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
     local = recipe.local.model_dump(exclude={"lr_decay"})
+    g = recipe.gate
+    plausibility = Plausibility(g.plausible_tolerance, window=g.plausible_window, exclude=g.plausible == "refuse")
     return Server(
         mechanism=make_mechanism(recipe),
         memory=memories[recipe.memory.kind],
@@ -90,17 +95,20 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
         local=LocalSpec(**local),
         rounds=recipe.rounds,
         seed=seed,
-        aggregation=Weighted(recipe.aggregation.eta_s),
+        aggregation=Weighted(**recipe.aggregation.model_dump()),
         lr_decay=recipe.local.lr_decay,
         parameters=task.parameters,
         metric=recipe.utility.metric,
         run=f"{recipe.hash()}-s{seed}",
+        gate=Gate(g.norm) if g.on else None,
+        plausibility=plausibility if g.plausible != "ignore" else None,
     )
 
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     p, u, r, c = recipe.participation, recipe.utility, recipe.reporting, recipe.conduct
-    needs = make_mechanism(recipe).needs | Needs(curve=recipe.diagnostics, alone=recipe.alone)
+    mechanism = make_mechanism(recipe)
+    needs = mechanism.needs | Needs(curve=recipe.diagnostics, alone=recipe.alone)
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
@@ -118,6 +126,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         needs=needs,
         untouched=recipe.task.test_share > 0,
         conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients)),
+        personal=getattr(mechanism, "personal", Nothing()),
     )
 
 
@@ -156,4 +165,6 @@ def _reporting(recipe: Recipe) -> ReportingPolicy:
     r = recipe.reporting
     if r.kind == "truthful":
         return Truthful()
-    return Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    share = tuple(r.share) if isinstance(r.share, list) else r.share
+    policy = Inflate if r.kind == "inflate" else Understate
+    return policy(share, None if r.clients is None else tuple(r.clients))

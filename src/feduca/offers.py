@@ -30,7 +30,7 @@ class Asked:
     global_scores: Scores
     own_scores: Scores
     validation: Ints | None = None  # examples behind the scores, where the task says
-    predict: Callable[[Floats], Floats] | None = None  # last round's curves: utility [M, K] at concessions [M], NaN: none
+    predict: Callable[[Floats], Floats] | None = None  # last curves: utility [M, K] at concessions [M]
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,12 @@ class ClientRecord:
     r2: Column
     capped: Column
     staleness: Column  # rounds since the update in use was made
-    update_norm: Column
+    update_norm: Column  # as received, also of refused updates
     test_deployed: Column | None  # on data no decision ever saw
     test_own: Column | None
     test_global: Column | None
     test_alone: Column | None = None  # the model it would have had alone
+    advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
 
 
 def plain(value: Any) -> Any:

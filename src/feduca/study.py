@@ -4,7 +4,8 @@
     name = "method"
     values = [{ label = "fedavg", set = { "mechanism.name" = "fedavg" } }, ...]
 
-Settings of later axes win over earlier ones. A recipe with `compare` rows is a study with one axis, `method`.
+Settings of later axes win over earlier ones. A recipe with `compare` rows is a study with one axis, `method`; beside axes, such
+rows come first and stand outside the table, on its first axis alone (a ceiling, say).
 """
 
 from __future__ import annotations
@@ -41,8 +42,12 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
         axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
-    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}})
+    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
     found = []
+    if recipe.axes and not keep:
+        extra = recipe.smoke if smoke else {}
+        outside = [(row.label, {**row.set, **extra}) for row in recipe.compare]
+        found = [Cell({names[0]: label}, plain.with_settings(changes)) for label, changes in outside]
     for combination in itertools.product(*chosen):
         settings: dict[str, Any] = {}
         for _, changes in combination:

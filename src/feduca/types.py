@@ -139,7 +139,8 @@ class Measurements:
     eq2: Floats  # 1 where Eq. 2 holds for that curve and threshold, 0 where not, NaN where there is no curve
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
-    test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global / alone on untouched data
+    test: Mapping[str, Floats] = field(default_factory=dict)  # untouched data: deployed, own, global, alone
+    told: Mapping[str, Floats] = field(default_factory=dict)  # a method's own numbers (IncFL: the solo loss); personal.py
 
     @property
     def eq1(self) -> Bools:
@@ -290,6 +291,7 @@ class Round:
     train_loss: Floats
     delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
     previous: Allocation
+    told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
 
 
 class Mechanism(Protocol):
@@ -333,3 +335,4 @@ class ServerState:
     gamma: Floats  # [N], last reported
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
+    history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each

@@ -8,8 +8,8 @@ finished client does not move while others still train, and padded examples weig
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -22,10 +22,13 @@ from feduca.tasks import optimisers
 from feduca.tasks.batches import Plan
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.models import MLP, StackedModel
+from feduca.tasks.models import CNN, MLP, StackedModel, kernels_module
 from feduca.tasks.optimisers import Optimiser
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
+
+if TYPE_CHECKING:
+    from feduca.tasks.fused import Trainers
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,19 @@ class Stacked:
     layout: Layout
     pool: Pool
     criterion: Criterion
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # graphs that were captured
+
+    def _graphs(self, spec: LocalSpec) -> Trainers | None:
+        """The GPU trainer without autograd, where it can do the work."""
+        if not (self.pool.x.is_cuda and isinstance(self.module, MLP | CNN) and kernels_module()):
+            return None
+        from feduca.tasks import fused
+
+        if not fused.fits(self.module, self.criterion, spec):
+            return None
+        if "trainers" not in self.kept:
+            self.kept["trainers"] = fused.Trainers(self.module, self.layout, self.pool)
+        return self.kept["trainers"]
 
     def forward(self, entries: dict[str, Tensor], x: Tensor) -> Tensor:
         """Outputs of K models; buffers in `entries` are updated in place in training mode."""
@@ -143,6 +159,8 @@ class Stacked:
 
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
         optimisers.check(spec)
+        if trainers := self._graphs(spec):
+            return trainers.train(theta, plan, spec, anchor)
         self.module.train()
         views = self.layout.unpack(theta)
         entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}

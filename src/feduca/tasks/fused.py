@@ -85,7 +85,12 @@ class Network:
             for name in ("conv1", "conv2"):
                 shape = ConvShape(rows, columns, max(4, channels), module.filters, module.kernel)
                 k = module.kernel
-                add(f"{name}.weight", (k, k, shape.channels, shape.outputs), (k, k, channels, shape.outputs), (2, 3, 1, 0))
+                add(
+                    f"{name}.weight",
+                    (k, k, shape.channels, shape.outputs),
+                    (k, k, channels, shape.outputs),
+                    (2, 3, 1, 0),
+                )
                 add(f"{name}.bias", (shape.outputs,), (shape.outputs,))
                 convs.append((name, shape))
                 (rows, columns), channels = shape.pooled, shape.outputs
@@ -172,7 +177,9 @@ class Trainer:
         self.unroll = max(n for n in range(1, UNROLL + 1) if steps % n == 0)
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def run(self, entries: dict[str, Tensor], plan: Plan, spec: LocalSpec, anchor: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    def run(
+        self, entries: dict[str, Tensor], plan: Plan, spec: LocalSpec, anchor: dict[str, Tensor] | None
+    ) -> dict[str, Tensor]:
         """Train the models `entries` by the plan."""
         if self.flat.is_cuda and self.graph is None:
             self._capture()

@@ -182,24 +182,3 @@ def kernels_module() -> ModuleType | None:
     except ImportError:
         return None
     return kernels
-
-
-NAMES = ("mlp", "logistic", "cnn")
-
-
-def factory(
-    name: str, shape: tuple[int, ...], classes: int, *, hidden: Sequence[int] | None = None
-) -> tuple[Callable[[], nn.Module], str]:
-    """A function that makes the model called `name` for examples of this shape, and where its weights come from."""
-    inputs = math.prod(shape)
-    if name == "mlp":
-        sizes = tuple(hidden) if hidden is not None else ((32,) if inputs < 256 else (200, 100))
-        return (lambda: MLP(inputs, sizes, classes)), "from scratch"
-    if name == "logistic":
-        return (lambda: MLP(inputs, (), classes)), "from scratch"
-    if name == "cnn":
-        if len(shape) != 3:
-            raise ConfigError(f"the cnn needs images, not examples of shape {shape}: choose mlp or another data set")
-        sizes = tuple(hidden) if hidden is not None else (394, 192)
-        return (lambda: CNN(shape, sizes, classes)), "from scratch"
-    raise ConfigError(f"task.model is {name!r}: choose one of {', '.join(NAMES)}, or pass a torch.nn.Module")

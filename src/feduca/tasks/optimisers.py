@@ -38,7 +38,7 @@ def per_client(value: Tensor, like: Tensor) -> Tensor:
 
 def norms(grads: list[Tensor]) -> Tensor:
     """The Euclidean norm over all of a client's gradients, `[K]`."""
-    return torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+    return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads]).norm(dim=0)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy as np
 from feduca.errors import ConfigError
 from feduca.tasks.datasets.base import Dataset
 from feduca.tasks.datasets.images import cifar10, cifar100, fmnist
+from feduca.tasks.datasets.news import newsgroups
 
 __all__ = ["LOADERS", "Dataset", "digits", "load"]
 
@@ -32,6 +33,7 @@ LOADERS: dict[str, Callable[[str | None], Dataset]] = {
     "fmnist": fmnist,
     "cifar10": cifar10,
     "cifar100": cifar100,
+    "20news": newsgroups,
 }
 
 

@@ -1,0 +1,62 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from feduca.errors import ConfigError
+from feduca.tasks.datasets.base import Dataset, folder
+from feduca.tasks.models import CNN, MLP
+from feduca.tasks.resnet import ResNet18, published, take
+from feduca.tasks.text import BiLSTM
+
+NAMES = ("mlp", "logistic", "cnn", "resnet18", "bilstm")
+SCRATCH = "from scratch"
+
+
+def factory(
+    name: str,
+    shape: tuple[int, ...],
+    data: Dataset,
+    *,
+    hidden: Sequence[int] | None = None,
+    data_dir: str | None = None,
+) -> tuple[Callable[[], nn.Module], str]:
+    """A function that makes the model called `name` for examples of this shape, and where its weights come from."""
+    classes, inputs, is_image = data.classes, math.prod(shape), len(shape) == 3
+    if name not in NAMES:
+        raise ConfigError(f"task.model is {name!r}: choose one of {', '.join(NAMES)}, or pass a torch.nn.Module")
+    if hidden is not None and any(n < 1 for n in hidden):
+        raise ConfigError(f"task.hidden is {list(hidden)}: a hidden layer has at least 1 unit")
+    if name in ("cnn", "resnet18") and not is_image:
+        raise ConfigError(f"{name} needs images, not examples of shape {shape}: choose mlp or another data set")
+    if (name == "bilstm") != bool(data.vocabulary):
+        raise ConfigError(f"task.model {name} does not fit {data.name}: text needs bilstm, and bilstm needs text")
+    if name == "mlp":
+        sizes = tuple(hidden) if hidden is not None else ((32,) if inputs < 256 else (200, 100))
+        return (lambda: MLP(inputs, sizes, classes)), SCRATCH
+    if name == "logistic":
+        return (lambda: MLP(inputs, (), classes)), SCRATCH
+    if name == "cnn":
+        sizes = tuple(hidden) if hidden is not None else (394, 192)
+        return (lambda: CNN(shape, sizes, classes)), SCRATCH
+    if name == "bilstm":
+        return (lambda: BiLSTM(data.vocabulary, classes)), SCRATCH
+    return _resnet(shape[0], classes, data_dir)
+
+
+def _resnet(channels: int, classes: int, data_dir: str | None) -> tuple[Callable[[], nn.Module], str]:
+    found = published(folder(data_dir)) if channels == 3 else None
+    if found is None:
+        return (lambda: ResNet18(classes, channels)), f"{SCRATCH} (no ImageNet weights found)"
+    state, source = found
+
+    def make() -> nn.Module:
+        model = ResNet18(classes, channels)
+        take(model, state, source)
+        return model
+
+    return make, source
