@@ -52,6 +52,7 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "labels": dict(cell.labels),
         "study": cell.recipe.study,
         "start": _start(cell),
+        "train": _start(cell, frozenset({"test_share"})),  # the global test set does not care how a silo judges
         "mechanism": config["mechanism"]["name"],
         "schedule": config["mechanism"].get("schedule"),
         "rule": config["participation"]["rule"],
@@ -125,10 +126,11 @@ def _jensen(results: Sequence[RunResult]) -> dict[str, float] | None:
     return dict(zip(("mean", "top50", "top25"), (float(v) for v in np.mean(found, axis=0))))
 
 
-def _start(cell: Cell) -> str:
-    """A name for everything that models trained alone, or with everybody forced in, depend on besides the seed."""
+def _start(cell: Cell, but: frozenset[str] = frozenset()) -> str:
+    """A name for everything that models trained alone depend on besides the seed, `but` some entries of `[task]`."""
     what = cell.recipe.model_dump(include={"task", "local", "rounds", "engine"})
     what["engine"] = what["engine"]["precision"]
+    what["task"] = {key: value for key, value in what["task"].items() if key not in but}
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -165,10 +167,10 @@ def beside(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     The ceiling is the row in which everybody is forced in, the models alone are those of the row in which nobody ever joins (or
     the run's own, where it trained them), both on the same data, split, seeds and local work.
     """
-    forced = {c["start"]: c for c in cells if c.get("start") and _is(c, "always")}
+    forced = {c["train"]: c for c in cells if c.get("train") and _is(c, "always")}
     solo = {c["start"]: c for c in cells if c.get("start") and _is(c, "never")}
     return [
-        {**cell, **_ceiling(cell, forced.get(cell.get("start"))), **_better_off(cell, solo.get(cell.get("start")))}
+        {**cell, **_ceiling(cell, forced.get(cell.get("train"))), **_better_off(cell, solo.get(cell.get("start")))}
         for cell in cells
     ]
 
