@@ -60,7 +60,7 @@ class Weighted:
         if self.kind == "mean":
             step = combine(fresh, delta) + combine(stored, recalled)
         else:
-            weights, updates = np.concatenate([fresh, stored]), concatenate(delta, recalled)
+            weights, updates = np.concatenate([fresh, stored]), concatenate([delta, recalled])
             step = self._middle(weights[weights != 0], take(updates, np.flatnonzero(weights)))
         moved = theta - self.eta_s * step
         if parameters < len(theta):

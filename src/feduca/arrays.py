@@ -64,15 +64,6 @@ def numbers(mask: Array, x: Array) -> Array:
     return mask.to(x.dtype) if hasattr(mask, "to") else mask.astype(x.dtype)
 
 
-def concatenate(a: Array, b: Array) -> Array:
-    """The rows of `a`, then those of `b`."""
-    if hasattr(a, "new_empty"):
-        out = a.new_empty((len(a) + len(b), *a.shape[1:]))
-        out[: len(a)], out[len(a) :] = a, b
-        return out
-    return np.concatenate([a, b])
-
-
 def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:
     """Each column in ascending order, and the weights of its entries in that order; both `[K, P]`."""
     if hasattr(rows, "gather"):

@@ -60,6 +60,7 @@ class Behaviour:
     untouched: bool = False  # silos have a test part that no decision sees
     conduct: Conduct = Conduct()  # honest work, or some way of shirking it
     personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
+    record_points: bool = False  # send the measured utilities along with the fit, for the report
 
     @property
     def all_needs(self) -> Needs:
@@ -186,6 +187,7 @@ def step(
     # Estimate utility, set the threshold (steps 4 and 5).
     r2, capped = np.full(k, np.nan), np.zeros(k, bool)
     zeta, gamma = np.full((k, family.size), np.nan), np.full(k, np.nan)
+    points: dict[str, Floats] = {}
     if needs.curve:
         local = how.leave_out == "local"
         base, known = (memory.own, memory.trained) if local else (memory.contributed, memory.contributes)
@@ -193,8 +195,11 @@ def step(
         r, weights = nodes(how.nodes)
         checking = how.check_every > 0 and (asked.round - 1) % how.check_every == 0
         grid = np.linspace(0, 1, how.check) if checking else np.empty(0)
-        path: Scores = yield Along(without, new, np.tile(np.concatenate([r, grid]), (k, 1)), clients)
+        places = np.tile(np.concatenate([r, grid]), (k, 1))
+        path: Scores = yield Along(without, new, places, clients)
         utility = path.metric(how.metric)
+        if how.record_points:
+            points = {"places": places, "values": utility}
         zeta = family.fit(r, utility[:, : len(r)], weights)
         if checking:
             r2 = r_squared(family, zeta, grid, utility[:, len(r) :])
@@ -217,6 +222,7 @@ def step(
         capped=capped,
         test=test,
         told=prepared.told,
+        points=points,
     )
     left = np.zeros(k, bool) if decision.left is None else decision.left & memory.trained
     status = [JOINED if yes else LEFT if gone else DECLINED for yes, gone in zip(join, left)]

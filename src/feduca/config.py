@@ -76,6 +76,7 @@ class UtilityTable(_Table):
     check: int = Field(default=21, ge=4)  # points of the grid R^2 is computed on
     check_every: int = Field(default=1, ge=0)  # rounds between two checks; 0 = never
     leave_out: Literal["local", "contributed"] = "local"  # reading 5
+    record_points: bool = False  # keep the measured points beside each fit (diagnostics keeps them too)
 
 
 class ParticipationTable(_Table):

@@ -127,6 +127,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         untouched=recipe.task.test_share > 0,
         conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients)),
         personal=getattr(mechanism, "personal", Nothing()),
+        record_points=u.record_points or recipe.diagnostics,
     )
 
 

@@ -9,7 +9,7 @@ or many federations in lockstep. Nothing here knows which, and there is no other
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -356,8 +356,19 @@ def _record(
         test_global=test.get("global"),
         test_alone=test.get("alone"),
         advice=advice if any(advice) else None,
+        utility_points=_points(seen.points, reports.clients, n),
     )
     return record, clients
+
+
+def _points(points: Mapping[str, Floats], clients: Ints, n: int) -> dict[str, Floats] | None:
+    """The measured utilities behind the fits; all silos measure at the same places."""
+    if not points:
+        return None
+    values = np.full((n, points["values"].shape[1]), np.nan)
+    values[clients] = points["values"]
+    heard = np.flatnonzero(np.isfinite(points["places"]).all(1))
+    return {"places": points["places"][heard[0]], "values": values} if len(heard) else None
 
 
 def _bytes(reports: Reports, size: int, n_s: int, curve: int) -> tuple[int, int]:

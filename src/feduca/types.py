@@ -140,7 +140,10 @@ class Measurements:
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # untouched data: deployed, own, global, alone
-    told: Mapping[str, Floats] = field(default_factory=dict)  # a method's own numbers (IncFL: the solo loss); personal.py
+    told: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # a method's own numbers (IncFL: the solo loss); personal.py
+    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places and values [K, M] of the curve
 
     @property
     def eq1(self) -> Bools:

@@ -17,7 +17,7 @@ from feduca.errors import InputError, RunError
 from feduca.types import Announcements, Array, Federation, Measurements, Reports, Scores
 
 _SCORES = ("global_", "own", "offered")
-_MAPPINGS = ("test", "told")
+_MAPPINGS = ("test", "told", "points")
 
 
 class Recording:
@@ -83,7 +83,7 @@ def unpack(arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> Report
     rest: dict[str, Any] = dict(arrays)
     head = {name: rest.pop(name) for name in ("clients", "theta", "gamma", "zeta")}
     scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
-    mappings = {
+    mappings: dict[str, Any] = {
         kind: {name.removeprefix(f"{kind}."): rest.pop(name) for name in list(rest) if name.startswith(f"{kind}.")}
         for kind in _MAPPINGS
     }
