@@ -6,6 +6,9 @@ can be checked on paper.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,8 @@ from feduca.participation import (
     Situation,
     certainly_more,
 )
+from feduca.reproduce import offers_page
+from feduca.reproduce.study import plan
 from feduca.reproduce.summary import beside
 from feduca.study import cells
 from feduca.types import LocalSpec, Scores
@@ -441,3 +446,43 @@ def test_the_small_recipes_hold_what_they_say():
     )
     sizes = {c.labels["validation"] for c in cells(config.load("offers-validation"))}
     assert sizes == {"8", "16", "32"}
+
+
+def test_the_page_shows_what_the_summaries_say():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "offers.md").read_text()
+    assert offers_page.filled(page, root / "results") == page  # else: python -m feduca.reproduce.offers_page
+    assert page.count("<!-- table ") == 8
+    assert "| least-concession, ties by loss |" in page
+    empty = offers_page.filled("<!-- table offers:main -->\nold\n<!-- end -->", root / "nowhere")
+    assert (
+        empty == "<!-- table offers:main -->\nNot run yet: `feduca reproduce offers --only study=main`.\n<!-- end -->"
+    )
+
+
+def test_few_examples_do_not_break_the_quickstart():
+    """The promise of the study, on the committed summary: with ties by loss within 4 points of the forced-in ceiling."""
+    summary = json.loads((Path(__file__).parents[2] / "results" / "offers-quickstart.json").read_text())
+    row = next(c for c in summary if c["labels"]["method"] == "least-concession, ties by loss")
+    assert row["seeds"] == [0, 1, 2, 3, 4]
+    assert row["accuracy_mean"] > row["ceiling_accuracy_mean"] - 0.04
+
+
+def test_the_parts_of_the_study():
+    found = plan("offers")
+    assert {c.labels["study"] for c in found} == {"main", "heterogeneity", "silos", "ablation", "quitting"}
+    assert all(c.recipe.task.test_share > 0 and c.recipe.name == "offers" for c in found)
+    main = [c for c in found if c.labels["study"] == "main"]
+    places = {(c.labels["data"], c.labels["split"]) for c in main}
+    assert places >= {(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")}
+    quitting = plan("offers", keep={"study": ["quitting"], "data": ["fmnist"]})
+    assert quitting
+    assert all(c.recipe.participation.quits == 10 and c.recipe.task.data == "fmnist" for c in quitting)
+    sizes = [round((1 - c.recipe.task.test_share) * 1200) for c in found if "validation examples" in c.labels["method"]]
+    assert sorted(set(sizes)) == [50, 100, 200, 500, 1000]
+
+
+def test_cells_that_ask_for_the_same_run_share_it(tmp_path):
+    recipe = api.recipe("quickstart", {"rounds": 1, "local.epochs": 1, "task.max_examples": 400, **LEAST})
+    first, second, other = api.run_many([(recipe, 0), (recipe, 0), (recipe, 1)], out=tmp_path, lockstep=3)
+    assert first.run_dir == second.run_dir != other.run_dir

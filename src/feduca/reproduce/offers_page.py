@@ -1,6 +1,6 @@
 """The tables of docs/offers.md, from the committed summaries: `python -m feduca.reproduce.offers_page [RESULTS] [PAGE]`.
 
-The page marks each table with `<!-- table NAME -->` and `<!-- end -->`; what stands between is replaced. Nothing is typed by hand.
+Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
 """
 
 from __future__ import annotations
