@@ -73,7 +73,7 @@ def block(name: str, results: Path) -> str:
     file, _, part = name.partition(":")
     path = results / f"{file}.json"
     command = f"feduca reproduce {file}" + (f" --only study={part}" if part else "")
-    found = json.loads(path.read_text()) if path.is_file() else []
+    found: Any = json.loads(path.read_text()) if path.is_file() else []
     if file == "incentives":
         return f"`{found['command']}`\n\n{deeds(found)}" if found else "Not run yet: `feduca audit --conduct`."
     cells = [cell for cell in found if not part or cell["labels"].get("study") == part]
