@@ -248,6 +248,9 @@ def audit(
     deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
     grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
     sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    conduct: Annotated[
+        bool, typer.Option("--conduct", help="Audit deeds instead of reports: refusing, free-riding, lying about data.")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -255,6 +258,14 @@ def audit(
     from feduca import audit as economist
 
     chosen = _recipe(source, settings, rounds, None, device)
+    if conduct:
+        from feduca import incentives
+
+        deeds = incentives.incentives(chosen, range(seeds), deviators, tell=lambda line: typer.echo(line, err=True)) | {
+            "command": " ".join(["feduca", *sys.argv[1:]])
+        }
+        typer.echo(json.dumps(deeds, indent=1) if as_json else incentives.text(deeds))
+        return
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
     found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
     typer.echo(json.dumps(found) if as_json else economist.text(found))
