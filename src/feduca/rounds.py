@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from feduca import theory
+from feduca import roster, theory
 from feduca.aggregation import Weighted, norms, target
 from feduca.arrays import finite, put, repeat, select, zeros
 from feduca.errors import RunError
@@ -24,6 +24,7 @@ from feduca.types import (
     Allocation,
     Announcements,
     Array,
+    Bools,
     Federation,
     Floats,
     Ints,
@@ -52,6 +53,7 @@ class Server:
     parameters: int | None = None  # leading entries of theta that are trained; None = all
     metric: str = "accuracy"
     run: str = ""
+    patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
 
 
 Rounds = Generator[Announcements, Reports, ServerState]
@@ -76,6 +78,7 @@ def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
         gamma=np.full(n, np.nan),
         zeta=np.full((n, server.family.size), np.nan),
         examples=np.asarray(examples),
+        absences=np.zeros(n, int),
     )
 
 
@@ -96,8 +99,13 @@ def announce(server: Server, state: ServerState) -> Announcements:
     )
 
 
-def advance(server: Server, state: ServerState, reports: Reports) -> tuple[ServerState, Allocation]:
-    """Steps 7 and 8: aggregate and allocate, in the order the schedule says. Returns the weights just solved, too."""
+def advance(
+    server: Server, state: ServerState, reports: Reports, left: Bools | None = None
+) -> tuple[ServerState, Allocation]:
+    """Steps 7 and 8: aggregate and allocate, in the order the schedule says. Returns the weights just solved, too.
+
+    Silos that have `left` for good, or have been silent for longer than the server's patience, are left out of the program.
+    """
     n = len(state.examples)
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
@@ -111,10 +119,11 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
     delta = select(joined, repeat(state.theta, n) - models, zeros(state.theta, n, len(state.theta)))
 
     mechanism = server.mechanism
+    absences = roster.absences(state.absences, reports)
     seen = Round(
         round=state.round,
         joined=joined,
-        active=np.ones(n, bool),
+        active=roster.active(absences, left, server.patience),
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
@@ -122,7 +131,7 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
         delta=delta,
         previous=state.pending,
     )
-    inner, solved = mechanism.allocate(state.mechanism, seen, server.seed)
+    inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
     used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
     announced = used if mechanism.schedule == "lagged" else solved
 
@@ -148,6 +157,7 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
+        absences=absences,
     )
     return after, solved
 
@@ -160,15 +170,23 @@ def rounds(
     evaluate: Evaluate = lambda theta: None,
     on_round: OnRound = lambda record, clients, state: None,
     state: ServerState | None = None,
+    census: roster.TakeCensus | None = None,
 ) -> Rounds:
-    """The loop. `state` continues an earlier one; `evaluate` scores the new global model after each round."""
+    """The loop. `state` continues an earlier one; `evaluate` scores the new global model after each round.
+
+    `census` is for federations that silos may join or leave: it is asked before every round.
+    """
     state = state or begin(server, theta, examples)
+    left = None
     while state.round <= server.rounds:
+        if census is not None:
+            known = census()
+            state, left = roster.grow(state, known, server.mechanism, server.seed), known.left
         started = time.perf_counter()
         reports = yield announce(server, state)
         exchanged = time.perf_counter()
         before = state
-        state, solved = advance(server, before, reports)
+        state, solved = advance(server, before, reports, left)
         allocated = time.perf_counter()
         scores = evaluate(state.theta)
         done = time.perf_counter()

@@ -325,3 +325,4 @@ class ServerState:
     gamma: Floats  # [N], last reported
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
+    absences: Ints  # [N], rounds in a row without an answer (roster.py)
