@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feduca.flower.app import App, RecipeApp
-    from feduca.flower.client_app import client_app
+    from feduca.flower.client import client_app
     from feduca.flower.federation import FlowerFederation
-    from feduca.flower.server_app import server_app
+    from feduca.flower.server import server_app
 
 _HOME = {
     "App": "app",
     "RecipeApp": "app",
-    "client_app": "client_app",
-    "server_app": "server_app",
+    "client_app": "client",
+    "server_app": "server",
     "FlowerFederation": "federation",
 }
 

@@ -31,6 +31,7 @@ class Patience:
     round_s: float = 3600.0  # for the answers of one round
     silos_s: float = 600.0  # for enough silos to be there
     poll_s: float = 0.25  # between two looks
+    stranger_s: float = 30.0  # until a node that was turned away is asked again
 
 
 class FlowerFederation:
@@ -54,7 +55,7 @@ class FlowerFederation:
         self._size, self._curve = size, curve
         self._quorum, self._patience = quorum, patience
         self._greeted: dict[str, int] = {}  # first exchanges under way: message -> node
-        self._turned_away: set[int] = set()
+        self._turned_away: dict[int, float] = {}  # node -> when
 
     @property
     def silos(self) -> tuple[str, ...]:
@@ -93,7 +94,8 @@ class FlowerFederation:
 
     def _greet(self, online: Mapping[int, str]) -> None:
         """Ask every unknown node who it is."""
-        busy = set(self._greeted.values()) | self._turned_away
+        lately = time.monotonic() - self._patience.stranger_s
+        busy = {*self._greeted.values(), *(node for node, when in self._turned_away.items() if when > lately)}
         strangers = [node for node in online if node not in busy and self.register.of_node(node) is None]
         messages = [Message(codec.hello_request(self._run), node, MessageType.QUERY) for node in strangers]
         if messages:
@@ -125,7 +127,7 @@ class FlowerFederation:
                     found[hello.silo] = Member(hello.silo, node, hello.examples)
                     self._note(f"{hello.silo} has come with {hello.examples} examples (node {node})")
             except codec.ProtocolError as error:
-                self._turned_away.add(node)
+                self._turned_away[node] = time.monotonic()
                 self._note(f"node {node} was turned away: {error}")
         return list(found.values())
 

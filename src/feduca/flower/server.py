@@ -1,0 +1,151 @@
+"""The server's half of a deployment, as a Flower ServerApp: the one round loop, driven by silos on other machines.
+
+Its settings are the Flower app's run configuration (`[tool.flwr.app.config]`, or `flwr run --run-config`):
+
+    silos          how many silos to wait for before round 1
+    quorum         how many must be connected for a round to begin
+    round-timeout  seconds a silo has to answer; then it is absent from that round
+    silos-timeout  seconds to wait for `silos` or for the quorum; then the run stops, to be resumed
+    patience       silent rounds after which a silo is left out of the program until it answers again; 0 = never
+    out            folder for run directories, on the SuperLink's machine
+    again          start over, even where the run is finished or can be continued
+
+After every round there is a checkpoint. Started again on the same `out`, an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from feduca import rounds as loop
+from feduca.errors import ConfigError
+from feduca.experiment import make_server
+from feduca.flower.app import App
+from feduca.flower.federation import FlowerFederation, Patience
+from feduca.flower.register import Register
+from feduca.records import ClientRecord, RoundRecord, plain
+from feduca.runs import RunDirectory, check_writable, summarise
+from feduca.types import ServerState
+
+log = logging.getLogger("feduca")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The run configuration, checked."""
+
+    silos: int = 1
+    quorum: int = 1
+    round_timeout: float = 3600.0
+    silos_timeout: float = 600.0
+    patience: int = 0
+    out: str = "runs"
+    again: bool = False
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Settings:
+        """From Flower's run configuration, where dashes stand for underscores."""
+        given = {}
+        for name, field in Settings.__dataclass_fields__.items():
+            value = config.get(name.replace("_", "-"), field.default)
+            kind = type(field.default)
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                value = float(value)
+            if type(value) is not kind:
+                raise ConfigError(f"{name.replace('_', '-')} is {value!r} in the run configuration; it is a {kind.__name__}")
+            given[name] = value
+        settings = Settings(**given)
+        for name in ("silos", "quorum", "round_timeout", "silos_timeout"):
+            if not getattr(settings, name) > 0:
+                raise ConfigError(f"{name.replace('_', '-')} is {getattr(settings, name)}; it must be above 0")
+        if settings.patience < 0:
+            raise ConfigError(f"patience is {settings.patience}; it is a number of rounds, 0 for never")
+        return settings
+
+
+def server_app(app: App) -> ServerApp:
+    """The ServerApp of `app`."""
+    flower = ServerApp()
+
+    @flower.main()
+    def main(grid: Grid, context: Context) -> None:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+        serve(app, grid, Settings.of(context.run_config))
+
+    return flower
+
+
+def serve(app: App, grid: Grid, settings: Settings) -> Path:
+    """Run (or continue) the federation behind `grid`; returns the run directory."""
+    recipe, seed = app.recipe, app.recipe.seeds[0]
+    out = Path(settings.out).expanduser().absolute()
+    check_writable(out)
+    directory = RunDirectory(out, recipe.name, recipe.hash(), seed)
+    if directory.state() == "finished" and not settings.again:
+        log.info("this run is finished already: %s", directory.path)
+        return directory.path
+    model = app.server()
+    server = make_server(recipe, seed, model)  # type: ignore[arg-type]
+    server = replace(server, run=f"{server.run}-{secrets.token_hex(4)}", patience=settings.patience)
+    theta = model.init(seed)
+    federation = FlowerFederation(
+        grid,
+        Register(),
+        run=server.run,
+        recipe=recipe.hash(),
+        size=len(theta),
+        curve=server.family.size,
+        quorum=settings.quorum,
+        patience=Patience(settings.round_timeout, settings.silos_timeout),
+    )
+    federation.meet(settings.silos)
+    directory.begin(recipe.plain(), seed, federation.silos, getattr(model, "describe", dict)())
+    federation.register.path = directory.path / "silos.json"
+    federation.register.write()
+    records: list[dict[str, Any]] = []
+    clients: list[dict[str, Any]] = []
+
+    def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
+        records.append(plain(record))
+        clients.append(plain(per_client))
+        directory.append(records[-1], clients[-1])
+        _log_events(directory.path, record.round, federation)
+        words = ", ".join(f"{name} {word}" for name, word in zip(federation.silos, per_client.status))
+        log.info("round %d of %d: accuracy %s; %s", record.round, server.rounds, record.accuracy, words)
+
+    try:
+        loop.play(
+            loop.rounds(
+                server,
+                theta,
+                federation.register.census().examples,
+                evaluate=model.test,
+                on_round=on_round,
+                census=federation.register.census,
+            ),
+            federation,
+        )
+    except BaseException as error:
+        directory.fail(str(error))
+        raise
+    directory.finish(summarise(records, clients))
+    return directory.path
+
+
+def _log_events(folder: Path, round: int, federation: FlowerFederation) -> None:
+    """What happened beside the rounds goes to `events.jsonl`."""
+    with (folder / "events.jsonl").open("a") as file:
+        for what in federation.events:
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            file.write(json.dumps({"time": when, "round": round, "event": what}) + "\n")
+    federation.events.clear()
