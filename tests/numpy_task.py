@@ -69,3 +69,34 @@ def _score(theta: Floats, x: Floats, y: Floats) -> tuple[float, float]:
     z = x @ theta
     loss = np.logaddexp(0, z) - y * z
     return float(((z > 0) == (y > 0)).mean()), float(loss.mean())
+
+
+class Merged:
+    """Several tasks as one, silo after silo; `seed` may differ from row to row."""
+
+    def __init__(self, tasks: list[NumpyTask]) -> None:
+        self._home = [(task, k) for task in tasks for k in range(len(task.silos))]
+        self.silos = tuple(f"{i}" for i in range(len(self._home)))
+        self.examples = np.concatenate([task.examples for task in tasks])
+        self.parameters = self.size = DIMENSION
+        self.calls: list[int] = []
+
+    def train(self, theta, clients, spec, round, seed, anchor=None):
+        self.calls.append(len(clients))
+        seeds = np.broadcast_to(seed, len(clients))
+        out = []
+        for row, i in enumerate(clients):
+            task, k = self._home[i]
+            pull = anchor[row] if anchor is not None else None
+            out.append(task.train(theta[row : row + 1], np.array([k]), spec, round, int(seeds[row]), pull)[0])
+        return np.array(out)
+
+    def evaluate(self, theta, clients, split):
+        parts = [
+            self._home[i][0].evaluate(theta[r : r + 1], np.array([self._home[i][1]]), split)
+            for r, i in enumerate(clients)
+        ]
+        return Scores(np.concatenate([p.accuracy for p in parts]), np.concatenate([p.loss for p in parts]))
+
+    def along(self, start, end, places, clients, split):
+        return NumpyTask.along(self, start, end, places, clients, split)  # type: ignore[arg-type]

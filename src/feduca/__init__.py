@@ -5,6 +5,7 @@
     feduca.allocate(zeta, gamma, s)                     the participation program alone, for your own training loop
     feduca.max_participation(zeta, gamma)               the largest set of clients one weight vector can satisfy
     feduca.load("runs/quickstart/...")                  read a run directory back
+    feduca.resume("runs/quickstart/...")                go on with an interrupted one
 
 Names are imported on first use, so that `import feduca` (and `feduca --help`) costs nothing.
 """
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from feduca._version import __version__
 
 if TYPE_CHECKING:
-    from feduca.api import iterate, recipe, run
-    from feduca.errors import ConfigError, DataError, FeducaError, InputError, ProblemError, RunError
+    from feduca.api import iterate, recipe, resume, run
+    from feduca.errors import CheckpointError, ConfigError, DataError, FeducaError, InputError, ProblemError, RunError
     from feduca.program import allocate, max_participation
     from feduca.runs import RunResult, load
     from feduca.types import Allocation, LocalSpec, Mechanism, Needs, Scores, Task
@@ -27,6 +28,7 @@ _HOME = {
     "run": "api",
     "iterate": "api",
     "recipe": "api",
+    "resume": "api",
     "load": "runs",
     "RunResult": "runs",
     "allocate": "program",
@@ -39,6 +41,7 @@ _HOME = {
     "Task": "types",
     "FeducaError": "errors",
     "InputError": "errors",
+    "CheckpointError": "errors",
     "ConfigError": "errors",
     "DataError": "errors",
     "ProblemError": "errors",
@@ -47,6 +50,7 @@ _HOME = {
 
 __all__ = [
     "Allocation",
+    "CheckpointError",
     "ConfigError",
     "DataError",
     "FeducaError",
@@ -65,6 +69,7 @@ __all__ = [
     "load",
     "max_participation",
     "recipe",
+    "resume",
     "run",
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from feduca.types import Array, Bools, Floats, Ints
@@ -60,3 +62,18 @@ def put(x: Array, index: Ints, rows: Array) -> Array:
 def finite(x: Array) -> bool:
     """Whether every entry is a number."""
     return bool(x.isfinite().all()) if hasattr(x, "isfinite") else bool(np.isfinite(x).all())
+
+
+def concatenate(parts: Sequence[Array]) -> Array:
+    """Rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    if not hasattr(first, "new_empty"):
+        return np.concatenate(parts)
+    out = first.new_empty((sum(len(part) for part in parts), *first.shape[1:]))
+    row = 0
+    for part in parts:
+        out[row : row + len(part)] = part
+        row += len(part)
+    return out

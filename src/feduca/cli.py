@@ -58,6 +58,19 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
     return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
 
 
+def _print_run(row: dict[str, Any], as_json: bool) -> None:
+    from feduca import display
+
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    typer.echo(
+        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
+        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
+    )
+    typer.echo(f"written to {row['run_dir']}")
+
+
 @app.command()
 def run(
     source: Source = "quickstart",
@@ -79,15 +92,7 @@ def run(
         result = api.run(chosen, out=out, watch=progress, again=again)
     finally:
         progress.close()
-    row = result.row()
-    if as_json:
-        typer.echo(json.dumps(row))
-        return
-    typer.echo(
-        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
-        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
-    )
-    typer.echo(f"written to {row['run_dir']}")
+    _print_run(result.row(), as_json)
 
 
 @app.command()
@@ -104,22 +109,82 @@ def compare(
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca import api, display
     from feduca.runs import over_seeds
+    from feduca.study import cells
 
     chosen = _recipe(source, settings, rounds, seed, device)
-    rows = api.rows(chosen)
+    rows = cells(chosen)
     progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
     table = []
     try:
-        for label, row in rows:
+        for cell in rows:
             results = []
-            for one in row.seeds:
-                progress.start(label if len(row.seeds) == 1 else f"{label}, seed {one}")
-                results.append(api.run(row, seed=one, out=out, watch=progress, again=again))
+            for one in cell.recipe.seeds:
+                progress.start(cell.label if len(cell.recipe.seeds) == 1 else f"{cell.label}, seed {one}")
+                results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
                 progress.end_of_run()
-            table.append(over_seeds([result.row(label) for result in results]))
+            table.append(over_seeds([result.row(cell.label) for result in results]))
     finally:
         progress.close()
     typer.echo(json.dumps(table) if as_json else display.comparison(table))
+
+
+@app.command()
+def resume(
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
+    from feduca import api, display
+
+    chosen, _ = api.recorded(path)
+    progress = display.Progress(chosen.rounds)
+    progress.start(chosen.mechanism["name"])
+    try:
+        result = api.resume(path, watch=progress)
+    finally:
+        progress.close()
+    _print_run(result.row(), as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper; `feduca list` names them.")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="A small version on CPU, in under a minute.")] = False,
+    settings: Set = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Restrict an axis, e.g. data=fmnist or method=fedavg|feduca.")
+    ] = None,
+    device: Device = None,
+    out: Out = "runs",
+    results: Annotated[str, typer.Option(help="Folder for summaries.")] = "results",
+    lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Reproduce a table or figure of the paper; what is done already is skipped."""
+    from feduca import display
+    from feduca.config import parse_setting
+    from feduca.reproduce import reproduce as run_study
+    from feduca.reproduce.study import parse_only
+
+    changes = dict(map(parse_setting, settings or []))
+    if device is not None:
+        changes["engine.device"] = device
+    if smoke:
+        out, results = f"{out}/smoke", f"{out}/smoke/results"
+    with display.study(name) as watch:
+        summary = run_study(
+            name,
+            smoke=smoke,
+            settings=changes,
+            keep=parse_only(only or []),
+            out=out,
+            results=results,
+            lockstep=lockstep,
+            again=again,
+            watch=watch,
+        )
+    typer.echo(json.dumps(summary) if as_json else display.cells(summary))
 
 
 @app.command("list")

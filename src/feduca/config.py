@@ -118,9 +118,27 @@ class EngineTable(_Table):
     threads: int | None = Field(default=None, ge=1)
 
 
+class CheckpointTable(_Table):
+    """How often a run is made safe. Changes nothing of what it computes."""
+
+    every_s: float | None = Field(default=None, ge=0)  # seconds; 0 = every round; unset: every round while small
+
+
 class CompareRow(_Table):
     label: str
     set: dict[str, Any] = {}
+
+
+class AxisValue(_Table):
+    label: str
+    set: dict[str, Any] = {}
+
+
+class Axis(_Table):
+    """One dimension of a table: every value is combined with every value of the other axes."""
+
+    name: str
+    values: list[AxisValue] = Field(min_length=1)
 
 
 class Recipe(_Table):
@@ -140,7 +158,10 @@ class Recipe(_Table):
     memory: MemoryTable = MemoryTable()
     aggregation: AggregationTable = AggregationTable()
     engine: EngineTable = EngineTable()
-    compare: list[CompareRow] = []
+    checkpoint: CheckpointTable = CheckpointTable()
+    compare: list[CompareRow] = []  # a table with one row each ...
+    axes: list[Axis] = []  # ... or with one for every combination (see study.py)
+    smoke: dict[str, Any] = {}  # settings of the small version that `reproduce --smoke` runs
 
     @field_validator("name")
     @classmethod
@@ -179,12 +200,13 @@ class Recipe(_Table):
         return self
 
     def plain(self) -> dict[str, Any]:
-        """The resolved recipe without its `compare` rows: what a run is."""
-        return self.model_dump(exclude={"compare"})
+        """The resolved recipe without its tables of rows: what a run is."""
+        return self.model_dump(exclude={"compare", "axes", "smoke"})
 
     def hash(self) -> str:
-        """A name for what this recipe computes: everything but its name, its seeds and its comparison rows."""
-        what = self.model_dump(exclude={"name", "seeds", "compare"}) | {"schema": SCHEMA}
+        """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
+        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint"})
+        what["schema"] = SCHEMA
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
@@ -242,9 +264,30 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{source} cannot be read: {error}") from None
     try:
-        return tomllib.loads(text), name
+        tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}") from None
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree, name
+    if parent not in embedded:
+        raise ConfigError(
+            f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}"
+        )
+    return _over(_read(parent)[0], tree), name
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, table by table; lists and the mechanism of another name are replaced whole."""
+    out = dict(below)
+    for key, value in above.items():
+        if key == "mechanism" and value.get("name") not in (None, below.get(key, {}).get("name")):
+            out[key] = value
+        elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
+            out[key] = _over(below[key], value)
+        else:
+            out[key] = value
+    return out
 
 
 def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -84,6 +86,57 @@ class Progress:
         return table
 
 
+@contextmanager
+def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar of runs done and time left on a terminal, plain lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+
+        def tell(done: int, total: int, label: str) -> None:
+            print(
+                f"{name}: {done} of {total} runs done{', next: ' + label if label else ''}", file=sys.stderr, flush=True
+            )
+
+        yield tell
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=f"{name}: {label}")
+
+
+def _plain(table: Table) -> str:
+    console = Console(width=200, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def cells(summary: list[dict[str, Any]]) -> str:
+    """The summary of a study as plain text, ours beside the paper's."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    axes = list(summary[0]["labels"])
+    for name in axes:
+        table.add_column(name, no_wrap=True)
+    for name in ("accuracy %", "paper", "participation %", "paper", "seeds", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in summary:
+        spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
+        table.add_row(
+            *(cell["labels"].get(axis, "") for axis in axes),
+            percent(cell["accuracy_mean"]) + spread,
+            percent(cell["paper_accuracy"]),
+            percent(cell["participation_mean"]),
+            percent(cell["paper_participation"]),
+            str(len(cell["seeds"])),
+            f"{cell['seconds']:.1f}",
+        )
+    return _plain(table)
+
+
 def comparison(rows: list[dict[str, Any]]) -> str:
     """The table of `feduca compare`, as plain text."""
     table = Table(box=None, pad_edge=False, header_style="")
@@ -94,7 +147,4 @@ def comparison(rows: list[dict[str, Any]]) -> str:
         accuracy = percent(row["accuracy"]) + ("" if spread is None else f" +- {100 * spread:.1f}")
         shares = (percent(row["participation"]), percent(row["eq1_share"]))
         table.add_row(row["method"], accuracy, *shares, f"{row['seconds']:.1f}")
-    console = Console(width=120, force_terminal=False, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return _plain(table)

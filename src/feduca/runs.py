@@ -4,12 +4,16 @@ config.toml    the resolved recipe, seed included: run it again from here
 env.json       versions and machine
 rounds.jsonl   one RoundRecord per line
 clients.jsonl  one ClientRecord per line
-status.json    running | finished | failed, the schema version, and the summary once there is one
+checkpoint/    the last two checkpoints (checkpoint.py); they know how long the two files above were, and resuming cuts them there
+status.json    running | finished | failed | interrupted, the schema version, and the summary once there is one
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
@@ -21,10 +25,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from feduca import checkpoint
 from feduca._version import __version__
-from feduca.errors import InputError
+from feduca.checkpoint import Checkpoint
+from feduca.errors import CheckpointError, FeducaError, InputError, RunError
 from feduca.records import mean, plain
-from feduca.types import Array
+from feduca.types import Array, ServerState
+
+log = logging.getLogger("feduca")
 
 SCHEMA = 1
 LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
@@ -129,14 +137,40 @@ def environment() -> dict[str, Any]:
     }
 
 
-class RunDirectory:
-    """The files of one run, written as it goes. `begin`, `append` per round, then `finish` or `fail`."""
+@dataclass(frozen=True)
+class Resumed:
+    """An interrupted run as its newest usable checkpoint knows it."""
 
-    def __init__(self, root: Path, name: str, config_hash: str, seed: int) -> None:
+    state: ServerState
+    clients: Mapping[str, Array]  # for Federation.restore
+    rounds: list[dict[str, Any]]  # the records so far
+    records: list[dict[str, Any]]
+
+
+class RunDirectory:
+    """The files of one run, written as it goes: `begin` or `resume`, `append` and `save` per round, then `finish`.
+
+    A context manager: leaving it early records why. One process at a time: the folder is locked from `begin` or `resume` until
+    then (where the system has such locks).
+    """
+
+    FILES: tuple[str, ...] = ("rounds.jsonl", "clients.jsonl")
+
+    def __init__(self, root: Path, name: str, config_hash: str, seed: int, every_s: float | None = None) -> None:
         self.path = Path(root) / name / f"{config_hash}-s{seed}"
+        self._run = f"{config_hash}-s{seed}"
+        self._schedule = checkpoint.Schedule(every_s)
+        self._digests = {name: hashlib.sha256() for name in self.FILES}
+        self._lengths = dict.fromkeys(self.FILES, 0)
+        self._lock: int | None = None
+        self._begun = False  # from here on an early end is recorded
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
 
     def state(self) -> str | None:
-        """running, finished or failed; None where there is nothing yet."""
+        """running (or killed), finished, failed or interrupted; None where there is nothing yet."""
         try:
             return json.loads((self.path / "status.json").read_text())["state"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -147,36 +181,174 @@ class RunDirectory:
         import tomlkit
 
         try:
-            if self.path.exists():
-                shutil.rmtree(self.path)
-            self.path.mkdir(parents=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            for old in self.path.iterdir():
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             resolved = _without_none({**config, "seeds": [seed]})
             (self.path / "config.toml").write_text(tomlkit.dumps(resolved))
             self._write("env.json", environment() | {"silos": list(silos), "task": plain(task)})
+            for name in self.FILES:
+                (self.path / name).touch()
             self._write("status.json", {"schema": SCHEMA, "state": "running"})
-            (self.path / "rounds.jsonl").touch()
-            (self.path / "clients.jsonl").touch()
+            self._begun = True
         except OSError as error:
             raise InputError(
                 f"cannot write to {self.path}: {error.strerror}; choose another folder with --out"
             ) from None
 
+    def resume(self, theta: Array, silos: Sequence[str]) -> Resumed | None:
+        """Go back to the newest usable checkpoint; None where none was ever written.
+
+        `theta` is the run's initial model: what comes back has its shape, dtype and device. Record files are cut to what they
+        were at that checkpoint. Raises CheckpointError when there are checkpoints and none can be used.
+        """
+        if not checkpoint.existing(self.checkpoints):
+            return None
+        try:
+            self._acquire()
+        except OSError as error:
+            raise InputError(f"cannot open {self.path}: {error.strerror}; is it a run directory?") from None
+        found, complaints = checkpoint.newest(self.checkpoints, lambda path: self._usable(path, theta, silos))
+        if found is None:
+            raise CheckpointError(
+                f"no checkpoint of {self.path} can be used: {'; '.join(complaints)}; repeat the run with --again"
+            )
+        point, texts = found
+        done = point.state.round - 1
+        for complaint in complaints:
+            log.warning("%s; the checkpoint of round %d is used instead", complaint, done)
+        self._warn_of_other_versions()
+        try:
+            for name, text in texts.items():
+                with (self.path / name).open("r+b") as file:
+                    file.truncate(len(text))
+                self._digests[name] = hashlib.sha256(text)
+                self._lengths[name] = len(text)
+            checkpoint.discard_after(self.checkpoints, done)
+            self._write("status.json", {"schema": SCHEMA, "state": "running"})
+            self._begun = True
+        except OSError as error:
+            raise InputError(f"cannot write to {self.path}: {error.strerror}; make it writable to resume") from None
+        rounds, clients = ([json.loads(line) for line in texts[name].splitlines()] for name in self.FILES)
+        return Resumed(point.state, point.clients, rounds, clients)
+
     def append(self, record: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
         """One finished round, as JSON-ready records."""
-        for name, item in (("rounds", record), ("clients", clients)):
-            with (self.path / f"{name}.jsonl").open("a") as file:
-                file.write(json.dumps(item) + "\n")
+        for name, item in zip(self.FILES, (record, clients)):
+            line = (json.dumps(item) + "\n").encode()
+            try:
+                with (self.path / name).open("ab") as file:
+                    file.write(line)
+            except OSError as error:
+                raise RunError(
+                    f"cannot write to {self.path / name}: {error.strerror}; then `feduca resume {self.path}`"
+                ) from None
+            self._digests[name].update(line)
+            self._lengths[name] += len(line)
+
+    def save(self, state: ServerState, clients: Mapping[str, Array], last: bool = False) -> bool:
+        """Write a checkpoint if one is due (or it is the `last` round). A failure is told, not fatal: the previous one stays."""
+        if not (last or self._schedule.due()):
+            return False
+        files = {name: {"bytes": self._lengths[name], "sha256": self._digests[name].hexdigest()} for name in self.FILES}
+        done = state.round - 1
+        try:
+            for name in self.FILES:
+                with (self.path / name).open("ab") as file:
+                    os.fsync(file.fileno())
+            path = checkpoint.write(self.checkpoints, done, Checkpoint(self._run, state, clients, files))
+        except OSError as error:
+            older = [path.name for path in checkpoint.existing(self.checkpoints)]
+            stays = f"{older[0]} stays in use" if older else "there is none to resume from yet"
+            log.warning("checkpoint of round %d not written (%s); %s", done, error.strerror, stays)
+            return False
+        self._schedule.wrote(path)
+        return True
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        self._write("status.json", {"schema": SCHEMA, "state": "finished", "summary": summary})
+        try:
+            self._write("status.json", {"schema": SCHEMA, "state": "finished", "summary": summary})
+        except OSError as error:
+            raise RunError(f"cannot write to {self.path}: {error.strerror}; then `feduca resume {self.path}`") from None
 
-    def fail(self, reason: str) -> None:
-        self._write("status.json", {"schema": SCHEMA, "state": "failed", "reason": reason})
+    def fail(self, reason: str, state: str = "failed") -> None:
+        """Say why the run ended early. The disk may be the reason, so this never raises."""
+        with contextlib.suppress(OSError):
+            self._write("status.json", {"schema": SCHEMA, "state": state, "reason": reason})
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        """Record how it ended, if it did before `finish`, and let other processes at the folder again."""
+        if error is not None and self._begun:
+            reason = str(error) if isinstance(error, FeducaError) else f"{type(error).__name__}: {error}"
+            self.fail(reason, "failed" if isinstance(error, Exception) else "interrupted")
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _usable(self, path: Path, theta: Array, silos: Sequence[str]) -> tuple[Checkpoint, dict[str, bytes]]:
+        """The checkpoint at `path` with the record text it stands on, or a CheckpointError that says why not."""
+        point = checkpoint.read(path, theta)
+        if not isinstance(point, Checkpoint) or not isinstance(point.state, ServerState):
+            raise CheckpointError(f"{path} does not hold the state of a run")
+        if point.run != self._run:
+            raise CheckpointError(f"{path} belongs to run {point.run}, not to {self._run}")
+        seen, n = point.state.theta, len(silos)
+        if type(seen) is not type(theta) or seen.shape != theta.shape or seen.dtype != theta.dtype:
+            raise CheckpointError(f"{path} holds a model that is not this run's")
+        if len(point.state.examples) != n:
+            raise CheckpointError(f"{path} holds {len(point.state.examples)} silos, this run has {n}")
+        texts = {}
+        for name in self.FILES:
+            want = point.files[name]
+            try:
+                with (self.path / name).open("rb") as file:
+                    texts[name] = file.read(want["bytes"])
+            except OSError as error:
+                raise CheckpointError(f"{self.path / name} cannot be read ({error.strerror})") from None
+            if hashlib.sha256(texts[name]).hexdigest() != want["sha256"]:
+                raise CheckpointError(f"{self.path / name} is not what {path.name} knew it to be")
+        return point, texts
+
+    def _warn_of_other_versions(self) -> None:
+        try:
+            then = json.loads((self.path / "env.json").read_text())
+            old, new = {"feduca": then["feduca"], **then["packages"]}, environment()
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        new = {"feduca": new["feduca"], **new["packages"]}
+        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name in new and old[name] != new[name]]
+        if changed:
+            log.warning("resuming %s with other versions (%s): figures may differ", self.path, ", ".join(changed))
+
+    def _acquire(self) -> None:
+        if self._lock is not None:
+            return
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise InputError(f"another process is writing {self.path}; wait for it, or choose another --out") from None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            return
+        self._lock = handle
 
     def _write(self, name: str, value: Any) -> None:
         """Whole or not at all: a reader never sees half a file."""
         part = self.path / f".{name}.part"
-        part.write_text(json.dumps(value, indent=1))
+        with part.open("w") as file:
+            file.write(json.dumps(value, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(self.path / name)
 
 

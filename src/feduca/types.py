@@ -84,7 +84,7 @@ class Task(Protocol):
         ...
 
     def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Array | None = None
+        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
     ) -> Array:
         """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to."""
         ...
@@ -288,7 +288,10 @@ class Round:
 
 
 class Mechanism(Protocol):
-    """How weights are chosen. A frozen value; its state is passed in and returned."""
+    """How weights are chosen. A frozen value; its state is passed in and returned.
+
+    The state goes into checkpoints: None, or a tree of dicts with string keys, lists, strings, numbers and arrays.
+    """
 
     @property
     def needs(self) -> Needs: ...

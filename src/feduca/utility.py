@@ -219,9 +219,9 @@ class Spline:
         return complaint
 
 
-def concave_interval(family: UtilityFamily, zeta: Floats, gamma: Floats) -> tuple[Floats, Floats]:
-    """`{r in [0, 1] : u(r) >= gamma}` of any concave family, by bisection: first the peak, then both crossings."""
-    zeta, gamma = np.asarray(zeta, float), np.asarray(gamma, float)
+def peaks(family: UtilityFamily, zeta: Floats) -> Floats:
+    """Where in [0, 1] each client's utility is largest, `[K]`, by bisection on the slope."""
+    zeta = np.asarray(zeta, float)
     left, right = np.zeros(len(zeta)), np.ones(len(zeta))
     for _ in range(60):
         middle = (left + right) / 2
@@ -229,7 +229,13 @@ def concave_interval(family: UtilityFamily, zeta: Floats, gamma: Floats) -> tupl
         left, right = np.where(rising, middle, left), np.where(rising, right, middle)
     peak = (left + right) / 2
     peak = np.where(family.slope(zeta, np.ones(len(zeta))) >= 0, 1.0, peak)
-    peak = np.where(family.slope(zeta, np.zeros(len(zeta))) <= 0, 0.0, peak)
+    return np.where(family.slope(zeta, np.zeros(len(zeta))) <= 0, 0.0, peak)
+
+
+def concave_interval(family: UtilityFamily, zeta: Floats, gamma: Floats) -> tuple[Floats, Floats]:
+    """`{r in [0, 1] : u(r) >= gamma}` of any concave family, by bisection from the peak to both crossings."""
+    zeta, gamma = np.asarray(zeta, float), np.asarray(gamma, float)
+    peak = peaks(family, zeta)
     empty = ~(family.value(zeta, peak) >= gamma)
     ends = []
     for end in (np.zeros(len(zeta)), np.ones(len(zeta))):

@@ -23,7 +23,7 @@ class Train:
     clients: Ints
     spec: LocalSpec
     round: int
-    seed: int
+    seed: int | Ints  # one for all, or one per client (several federations in one call)
     anchor: Array | None = None
 
     def on(self, task: Task) -> Array:

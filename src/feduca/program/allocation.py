@@ -58,7 +58,7 @@ def allocate(
         from feduca.program.reference import solve
     else:
         from feduca.program.structured import solve
-    return _judge(problem, solve(problem, objective, selection), objective, tolerance)
+    return _judge(problem, solve(problem, objective, selection, tolerance), objective, tolerance)
 
 
 def _judge(problem: Problem, solution: Solution, objective: str, tolerance: float) -> Allocation:

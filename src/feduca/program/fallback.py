@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from feduca.errors import InputError
-from feduca.program.maximum import max_participation
+from feduca.program.maximum import ALMOST, max_participation
 from feduca.program.problem import check_beta, check_choice, check_curves
 from feduca.program.status import FALLBACK
 from feduca.types import Allocation, Floats, UtilityFamily
@@ -84,7 +84,7 @@ def fall_back(
     if satisfied.any():
         return replace(allocation, satisfied=satisfied)
     s = allocation.s
-    lo, hi = chosen.interval(curves, thresholds - tolerance / 2)
+    lo, hi = chosen.interval(curves, thresholds - tolerance * ALMOST)
     can = ~np.isnan(lo)
 
     def result(R: Floats, tag: str, reason: str) -> Allocation:

@@ -17,7 +17,8 @@ from feduca.program.problem import check_beta, check_curves
 from feduca.program.status import OPTIMAL
 from feduca.types import Allocation, Bools, Certificate, Floats, UtilityFamily
 
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # on sums of weights: when everybody wants a little more, the lower ends sum to 1 to the last bit
+ALMOST = 1 - 1e-4  # the rest of the tolerance is for rounding in alpha
 
 
 def _fill(target: Floats, lo: Floats, hi: Floats) -> Floats:
@@ -68,7 +69,7 @@ def max_participation(
     """
     chosen, curves, thresholds = check_curves(zeta, gamma, family)
     weights = check_beta(beta, len(curves))
-    lo, hi = chosen.interval(curves, thresholds - tolerance / 2)  # half: the other half is for rounding in alpha
+    lo, hi = chosen.interval(curves, thresholds - tolerance * ALMOST)
     keep = largest_set(lo, hi)
     floor, ceiling = np.where(keep, lo, 0.0), np.where(keep, hi, 1.0)
     alpha = _fill(weights, floor, ceiling)
@@ -80,7 +81,7 @@ def max_participation(
         ""
         if len(out) == 0
         else f"{len(out)} of {len(alpha)} clients cannot be satisfied together with the others (the first is client "
-        f"{out[0]}, who accepts weights {_accepted(lo[out[0]], hi[out[0]])}); no weights satisfy more"
+        f"{out[0]}, who accepts weights {_accepted(float(lo[out[0]]), float(hi[out[0]]))}); no weights satisfy more"
     )
     return Allocation(
         alpha=alpha,

@@ -1,8 +1,8 @@
 """The same program through CVXPY and Clarabel: slow, general, and written with none of our algebra.
 
 A development dependency; tests and `solver="reference"` use it. Curves that are not parabolas are replaced by the lower
-envelope of many tangents, which is what a conic solver can take; the certificate is computed with the true curves, so the
-error of that shows in the gap.
+envelope of tangents, refined at the solution; the certificate is computed with the true curves, so the error of that shows
+in the gap.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from feduca.errors import InputError
-from feduca.program.certificate import dual_bound, primal_value
+from feduca.program.certificate import dual_bound
 from feduca.program.problem import Problem
 from feduca.program.solution import Solution
-from feduca.types import Floats
+from feduca.types import Floats, Ints
 from feduca.utility import Quadratic
 
-TANGENTS = 129
+TANGENTS = 17  # to begin with
+ROUNDS = 12  # of tangents at the solution (Kelley's method)
 
 
 def _cvxpy() -> Any:
@@ -36,7 +37,7 @@ def _cvxpy() -> Any:
 class _Model:
     """Variables, constraints and mixed utilities, in units of `X = N R` and `kappa` times utility."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, bound: Ints):
         self.problem, self.cp = problem, _cvxpy()
         n, n_s = problem.n, problem.n_s
         slope = problem.family.slope(problem.zeta, problem.beta)
@@ -47,7 +48,7 @@ class _Model:
         if problem.columns:
             self.sums.append(self.cp.sum(self.X, axis=0) == n_s * n * problem.beta)
         self.sums_and_curves = list(self.sums)
-        self.bound = np.flatnonzero(~problem.free())
+        self.bound, self.height = bound, None
         self.surplus = self._mixed() - self.kappa * problem.demand[self.bound]
 
     def _mixed(self) -> Any:
@@ -58,16 +59,30 @@ class _Model:
             a, b, c = (self.kappa * zeta / np.array([problem.n**2, problem.n, 1.0])).T
             square = problem.s @ cp.square(X)
             return -cp.multiply(a, square) + cp.multiply(b, problem.s @ X) + c
-        top = float(min(1.0, (problem.n_s * problem.beta).max())) if problem.columns else 1.0
-        height = cp.Variable(X.shape)
-        for r in np.linspace(0.0, top, TANGENTS):
-            value = self.kappa * problem.family.value(zeta, np.full(len(k), r))
-            slope = self.kappa * problem.family.slope(zeta, np.full(len(k), r)) / problem.n
-            tangent = np.tile(slope, (problem.n_s, 1))
-            self.sums_and_curves.append(height <= cp.multiply(tangent, X - r * problem.n) + value[None, :])
-        return problem.s @ height
+        self.height = cp.Variable(X.shape)
+        for r in np.linspace(0.0, 1.0, TANGENTS):
+            self._touch(np.full(X.shape, r))
+        return problem.s @ self.height
+
+    def _touch(self, R: Floats) -> None:
+        """Bound the heights by the tangents at `R`, one per client and strategy."""
+        family, zeta, n = self.problem.family, self.problem.zeta[self.bound], self.problem.n
+        value, slope = self.kappa * family.value(zeta, R), self.kappa * family.slope(zeta, R) / n
+        tangent = self.cp.multiply(slope, self.X[:, self.bound] - n * R) + value
+        self.sums_and_curves.append(self.height <= tangent)
 
     def solve(self, objective: Any, constraints: list) -> Any:
+        """Solve; curves that are not parabolas are touched again wherever the solution lies, a few times over."""
+        program = self._solve(objective, constraints)
+        if self.height is not None:
+            for _ in range(ROUNDS):
+                if self.X.value is None:
+                    break
+                self._touch(np.asarray(self.X.value, float)[:, self.bound] / self.problem.n)
+                program = self._solve(objective, constraints)
+        return program
+
+    def _solve(self, objective: Any, constraints: list) -> Any:
         program = self.cp.Problem(objective, [*self.sums_and_curves, *constraints])
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # the certificate judges accuracy, not CVXPY
             warnings.simplefilter("ignore")
@@ -84,9 +99,11 @@ class _Model:
         return R
 
 
-def solve(problem: Problem, objective: str, selection: str) -> Solution:
+def solve(problem: Problem, objective: str, selection: str, tolerance: float) -> Solution:
     """Solve for the slack, then select among the optimal weights; `bound` is proved from the first solve's multipliers."""
-    model = _Model(problem)
+    # A margin concerns everybody with a demand; otherwise demands that cannot fail are left out, as they always hold.
+    demanding = problem.demand > -np.inf if selection == "margin" else ~problem.free()
+    model = _Model(problem, np.flatnonzero(demanding))
     cp, n, bound = model.cp, problem.n, model.bound
     t = cp.Variable(len(bound), nonneg=True)
     demands = model.surplus + t >= 0
@@ -98,38 +115,38 @@ def solve(problem: Problem, objective: str, selection: str) -> Solution:
     xi = np.zeros(n)
     scale = 1.0 if objective == "linear" else 1.0 / model.kappa
     xi[bound] = np.asarray(demands.dual_value, float).ravel() * scale
+    candidates = [xi] if objective == "linear" else [xi, problem.slack(R)]  # xi = t at the optimum
     row = np.asarray(model.rows.dual_value, float).ravel() * (n / model.kappa * scale)
-    lower = dual_bound(problem, R, xi, row, objective)
+    lower = max(dual_bound(problem, R, each, row, objective) for each in candidates)
     iterations = int(program.solver_stats.num_iters or 0)
 
-    # The optimal face: nobody gets more slack than in the first solve. `room` keeps it from being thinner than the
-    # solver's own accuracy, at a cost that the gap shows.
-    reached = np.asarray(t.value, float)
-    room = 1e-9 * max(1.0, float(reached.max(initial=0.0)))
-    tight = reached > 1e-6
-    face = [model.surplus + np.where(tight, reached, 0.0) + room >= 0]
+    # The optimal face: a client with slack has the same column in every optimum (strict concavity), so it is fixed; the
+    # others need no slack.
+    first = R
+    hard = np.flatnonzero(problem.slack(R) > tolerance)
+    soft = np.flatnonzero(np.isin(bound, hard, invert=True))
+    face = [model.X[:, hard] == n * R[:, hard]] if len(hard) else []
     if selection == "centre":
-        barrier = cp.sum(cp.log(model.X))
-        if (~tight).any():
-            barrier += cp.sum(cp.log(model.surplus[np.flatnonzero(~tight)]))
-        goal = cp.Maximize(barrier)
+        rows = np.flatnonzero(1 - R[:, hard].sum(1) > 1e-6)  # others are filled by the fixed columns
+        free = np.setdiff1d(np.arange(n), hard)
+        barrier = cp.sum(cp.log(model.X[np.ix_(rows, free)])) if len(rows) and len(free) else cp.Constant(0)
+        goal = cp.Maximize(barrier + (cp.sum(cp.log(model.surplus[soft])) if len(soft) else 0))
     elif selection == "closest":
         goal = cp.Minimize(cp.sum_squares(model.X - n * problem.start()))
+        face += [model.surplus[soft] >= 0] if len(soft) else []
     else:
-        least = cp.Variable()
-        goal = cp.Maximize(least)
-        soft = np.flatnonzero(~tight)
         if len(soft) == 0:
             return Solution(R, lower, iterations)
+        least = cp.Variable()
+        goal = cp.Maximize(least)
         face.append(model.surplus[soft] >= least)
     try:
         second = model.solve(goal, face)
-        iterations += int(second.solver_stats.num_iters or 0)
-        if model.X.value is not None:
-            chosen = model.weights()
-            allowance = 1e-9 * primal_value(problem.slack(R), objective) + 1e-13
-            if primal_value(problem.slack(chosen), objective) <= primal_value(problem.slack(R), objective) + allowance:
-                R = chosen
     except cp.error.SolverError:
-        pass  # a face without interior: the first solve's point is optimal as well
+        return Solution(R, lower, iterations)  # a face without interior: the first solve's point is optimal as well
+    iterations += int(second.solver_stats.num_iters or 0)
+    if second.value is not None and np.isfinite(second.value):
+        chosen = model.weights()
+        if problem.slack(chosen).max() <= problem.slack(first).max() + tolerance:
+            R = chosen
     return Solution(R, lower, iterations)

@@ -12,7 +12,7 @@ from torch import nn
 from feduca.errors import ConfigError, DataError
 from feduca.rng import stream
 from feduca.tasks import models
-from feduca.tasks.data import Dataset, load
+from feduca.tasks.datasets import Dataset, load
 from feduca.tasks.metrics import Score, criterion
 from feduca.tasks.partition import Partition, split, table
 from feduca.tasks.pool import Pool

@@ -22,7 +22,8 @@ from feduca.tasks import optimisers
 from feduca.tasks.batches import Plan
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.models import StackedModel
+from feduca.tasks.models import MLP, StackedModel
+from feduca.tasks.optimisers import Optimiser
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 
@@ -148,45 +149,79 @@ class Stacked:
         trained = self.layout.names[: self.layout.trained]
         params = [entries[name].requires_grad_() for name in trained]
         pull = None if anchor is None else [self.layout.unpack(anchor)[name] for name in trained]
-        optimiser = optimisers.Optimiser(spec, params, pull)
+        optimiser = Optimiser(spec, params, pull)
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(0))
-            for index, sizes, augment in _steps(plan, self.pool.x.device):
-                if (sizes == index.shape[1]).all():
-                    mean, active = self._losses(entries, index, augment).mean(1), None
-                elif isinstance(self.module, StackedModel):
-                    mean, active = self._masked(entries, index, sizes, augment)
-                else:
-                    mean, active = self._grouped(entries, index, sizes, augment)
-                grads = torch.autograd.grad(objective(mean, spec).sum(), params)
-                optimiser.step(list(grads), active)
+            if isinstance(self.module, MLP) and not torch.is_autocast_enabled(self.pool.x.device.type):
+                self._by_hand(self.module, entries, plan, optimiser)
+            else:
+                self._by_autograd(entries, plan, optimiser)
         return self.layout.pack({name: value.detach() for name, value in entries.items()})
 
-    def _losses(self, entries: dict[str, Tensor], index: Tensor, augment: Tensor | None) -> Tensor:
-        outputs = self.forward(entries, self.pool.examples(index, augment))
-        return self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
+    def _by_autograd(self, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
+        for index, sizes, augment in _steps(plan, self.pool.x.device):
+            if isinstance(self.module, StackedModel) or (sizes == index.shape[1]).all():
+                outputs = self.forward(entries, self.pool.examples(index, augment))
+                mean, active = self._mean_losses(outputs, index, sizes)
+            else:
+                mean, active = self._size_by_size(entries, index, sizes, augment)
+            grads = torch.autograd.grad(objective(mean, optimiser.spec).sum(), optimiser.params)
+            optimiser.step(list(grads), active)
 
-    def _masked(
-        self, entries: dict[str, Tensor], index: Tensor, sizes: np.ndarray, augment: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Batches of unequal size by padding: right where examples do not see each other, as in our own models."""
-        losses = self._losses(entries, index, augment)
+    def _by_hand(self, module: MLP, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
+        """Backpropagation of our perceptron, into buffers or, for plain SGD, straight into the weights."""
+        entries = {name: value.detach() for name, value in entries.items()}
+        grads = {} if optimiser.plain else {name: torch.empty_like(value) for name, value in entries.items()}
+        spec = optimiser.spec
+        for index, sizes, augment in _steps(plan, self.pool.x.device):
+            fused = optimiser.plain and (not spec.weight_decay or bool(sizes.all()))  # decay would move who is done
+            if not (fused or grads):
+                grads = {name: torch.empty_like(value) for name, value in entries.items()}
+            done: list[Tensor | None] = []
+
+            def pull(outputs: Tensor, index: Tensor = index, sizes: np.ndarray = sizes, done: list = done) -> Tensor:
+                with torch.enable_grad():
+                    outputs.requires_grad_()
+                    mean, active = self._mean_losses(outputs, index, sizes)
+                    done.append(active)
+                    return torch.autograd.grad(objective(mean, spec).sum(), outputs)[0]
+
+            def put(name: str, h: Tensor, d: Tensor, fused: bool = fused, grads: dict[str, Tensor] = grads) -> None:
+                if fused:
+                    keep = 1 - spec.lr * spec.weight_decay
+                    entries[f"{name}.weight"].baddbmm_(h.transpose(1, 2), d, beta=keep, alpha=-spec.lr)
+                    entries[f"{name}.bias"].mul_(keep).sub_(d.sum(1), alpha=spec.lr)
+                else:
+                    torch.bmm(h.transpose(1, 2), d, out=grads[f"{name}.weight"])
+                    torch.sum(d, 1, out=grads[f"{name}.bias"])
+
+            with torch.no_grad():
+                module.backpropagate(entries, self.pool.examples(index, augment), pull, put)
+            if not fused:
+                optimiser.step([grads[name] for name in self.layout.names], done[0])
+
+    def _mean_losses(self, outputs: Tensor, index: Tensor, sizes: np.ndarray) -> tuple[Tensor, Tensor | None]:
+        """Mini-batch mean losses `[K]`, padding left out, and who still trains (None: everybody, with full batches)."""
+        losses = self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
+        if (sizes == index.shape[1]).all():
+            return losses.mean(1), None
         count = torch.as_tensor(sizes, device=losses.device)
         real = torch.arange(index.shape[1], device=losses.device) < count[:, None]
         mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
         return mean, (count > 0).to(losses.dtype)
 
-    def _grouped(
+    def _size_by_size(
         self, entries: dict[str, Tensor], index: Tensor, sizes: np.ndarray, augment: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Batches of unequal size, size by size: right for any module (a BatchNorm would see padding)."""
+        """The same for any module: clients with equally many examples at a time (a BatchNorm would see padding)."""
         mean = torch.zeros(len(index), device=index.device)
         for n in np.unique(sizes[sizes > 0]):
             who = torch.from_numpy(np.flatnonzero(sizes == n)).to(index.device)
             part = {name: value[who] for name, value in entries.items()}
-            some = None if augment is None else augment[who, :n]
-            mean = mean.index_put((who,), self._losses(part, index[who, :n], some).mean(1))
+            rows = index[who, :n]
+            outputs = self.forward(part, self.pool.examples(rows, None if augment is None else augment[who, :n]))
+            mean = mean.index_put((who,), self._mean_losses(outputs, rows, sizes[sizes == n])[0])
             for name in self.layout.names[self.layout.trained :]:
                 entries[name][who] = part[name]
         return mean, torch.as_tensor(sizes > 0, dtype=torch.float32, device=index.device)
