@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +40,8 @@ def together(parts: Sequence[Reports], round: int, theta: Array, curve: int) -> 
     measured = [part.measurements for part in parts]
     names = dict.fromkeys(name for m in measured for name in m.test)
     test = {name: np.concatenate([m.test.get(name, np.full(1, np.nan)) for m in measured]) for name in names}
-    scores = {name: _scores([getattr(m, name) for m in measured]) for name in _SCORES}
     kinds = {"examples": int, "evaluations": int, "capped": bool}
-    rest = {
+    rest: dict[str, Any] = {
         f.name: _column([getattr(m, f.name) for m in measured], kinds.get(f.name, float))
         for f in fields(Measurements)
         if f.name not in (*_SCORES, "test")
@@ -54,7 +54,13 @@ def together(parts: Sequence[Reports], round: int, theta: Array, curve: int) -> 
         theta=models,
         gamma=_column([part.gamma for part in parts], float),
         zeta=np.concatenate([np.zeros((0, curve)), *(part.zeta for part in parts)]),
-        measurements=Measurements(**scores, **rest, test=test),
+        measurements=Measurements(
+            global_=_scores([m.global_ for m in measured]),
+            own=_scores([m.own for m in measured]),
+            offered=_scores([m.offered for m in measured]),
+            test=test,
+            **rest,
+        ),
     )
 
 

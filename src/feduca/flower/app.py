@@ -77,7 +77,7 @@ class OneSilo:
         return self._task.init(seed)
 
     def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Array | None = None
+        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
     ) -> Array:
         return self._task.train(theta, self._rows(clients), spec, round, seed, anchor)
 

@@ -1,7 +1,7 @@
 """A small certificate authority of one's own, the SuperLink's certificate, and a key pair per silo.
 
-TLS proves the SuperLink to the silos (they hold the authority's certificate); a silo proves itself with its key, whose public half
-is registered at the SuperLink. Private keys are written for their owner's eyes only.
+TLS proves the SuperLink to the silos (they hold the authority's certificate); a silo proves itself with its key, whose public
+half is registered at the SuperLink. Private keys are written for their owner's eyes only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from feduca.errors import InputError
 
@@ -50,7 +50,7 @@ def issue_server(ca: Path, folder: Path, hosts: Sequence[str], days: int = DAYS_
         _builder(name, issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, hashes.SHA384())
     )

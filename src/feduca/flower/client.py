@@ -1,7 +1,7 @@
 """The silo's half of a deployment, as a Flower ClientApp.
 
-Every message starts a new process on the silo, so everything a silo remembers is on its disk (`store.py`). Its operator configures it
-with `--node-config`: `silo` (its name), `folder` (where it keeps its things), and whatever the app's own task needs.
+Every message starts a new process on the silo, so everything a silo remembers is on its disk (`store.py`). Its operator
+configures it with `--node-config`: `silo` (its name), `folder` (where it keeps its things), and whatever the app's own task needs.
 """
 
 from __future__ import annotations
@@ -66,6 +66,6 @@ def identity(config: Mapping[str, Any]) -> tuple[str, str]:
     if not name or not folder:
         raise ConfigError(
             "the SuperNode's configuration lacks its silo's name or folder;"
-            " start it with --node-config 'silo=\"NAME\" folder=\"PATH\"', or with `feduca deploy silo`"
+            ' start it with --node-config \'silo="NAME" folder="PATH"\', or with `feduca deploy silo`'
         )
     return str(name), str(folder)

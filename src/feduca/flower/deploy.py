@@ -6,9 +6,9 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +21,12 @@ from feduca.errors import RunError
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
 from feduca.flower.processes import Process, environment, free_port, supervise
-from feduca.runs import RunDirectory, RunResult, load
+from feduca.runs import RunDirectory, RunResult, check_writable, load
 
 log = logging.getLogger("feduca")
 
-CONNECTION = "feduca"
+CONNECTION = "feduca"  # Flower's name for our SuperLink
+DEPLOYMENT = "deployment.json"  # as server.py writes it
 
 
 # The parts -----------------------------------------------------------------------------------------------------------
@@ -59,17 +60,24 @@ def start_silo(silo: SiloFolder) -> Process:
 
 def keep_silo(silo: SiloFolder, stop: threading.Event, first_s: float = 1.0, longest_s: float = 30.0) -> None:
     """Keep a silo's SuperNode running until told to stop."""
-    supervise(lambda: start_silo(silo), stop=stop, name=f"the SuperNode of {silo.name}", first_s=first_s, longest_s=longest_s)
+    supervise(
+        lambda: start_silo(silo), stop=stop, name=f"the SuperNode of {silo.name}", first_s=first_s, longest_s=longest_s
+    )
+
+
+def reachable(address: str, seconds: float = 1.0) -> bool:
+    """Whether something listens at `address`."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), seconds):
+        return True
+    return False
 
 
 def wait_until_reachable(address: str, process: Process, seconds: float = 60.0) -> None:
     """Wait for something to listen at `address`."""
-    host, _, port = address.rpartition(":")
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not process.running():
-            break
-        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), 1):
+    while time.monotonic() < deadline and process.running():
+        if reachable(address):
             return
         time.sleep(0.1)
     raise RunError(f"the SuperLink does not answer at {address}; its log says why")
@@ -98,7 +106,9 @@ def flwr(server: ServerFolder, *arguments: str, seconds: float = 60.0) -> dict[s
     except ValueError:
         answer = {"success": False, "error-message": (done.stderr or done.stdout).strip()[-400:]}
     if done.returncode != 0 or not answer.get("success", True):
-        raise RunError(f"`{' '.join(command[:3])}` failed: {' '.join(str(answer.get('error-message', answer)).split())}")
+        raise RunError(
+            f"`{' '.join(command[:3])}` failed: {' '.join(str(answer.get('error-message', answer)).split())}"
+        )
     return answer
 
 
@@ -138,12 +148,14 @@ def run_directory(server: ServerFolder) -> RunDirectory:
 
 def submit(server: ServerFolder, **changes: Any) -> int:
     """Start the server app on the SuperLink; returns Flower's number of the run."""
-    settings = {**server.settings, "out": str(out_of(server)), **changes}
+    settings = {**server.settings, "out": str(out_of(server)), "folder": str(server.path), **changes}
     words = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
     return int(flwr(server, "run", "app", CONNECTION, "--run-config", words)["run-id"])
 
 
-def run(server: ServerFolder, *, again: bool = False, watch: Watch | None = None, seconds: float | None = None) -> RunResult:
+def run(
+    server: ServerFolder, *, again: bool = False, watch: Watch | None = None, seconds: float | None = None
+) -> RunResult:
     """Run the deployment's federation to its end, or go on with it; one that is finished is read back."""
     directory = run_directory(server)
     if directory.state() == "finished" and not again:
@@ -181,7 +193,9 @@ def follow(
                 raise RunError(f"the server app ended early ({reason}); see superlink.log, then resume")
             ask_again = time.monotonic() + 10
         if deadline is not None and time.monotonic() > deadline:
-            raise RunError(f"run {number} is not over after {seconds:g} s; `flwr log` and superlink.log say where it is")
+            raise RunError(
+                f"run {number} is not over after {seconds:g} s; `flwr log` and superlink.log say where it is"
+            )
         time.sleep(0.3)
 
 
@@ -206,20 +220,47 @@ def standing(folder: Path) -> Iterator[ServerFolder]:
         superlink.stop()
 
 
-def up(recipe: Recipe, out: Path, *, silos: int = 3, folder: Path | None = None, watch: Watch | None = None) -> RunResult:
-    """A whole federation on this machine, with TLS and authentication: for trying out. Nothing is left running."""
-    out = out.absolute()
-    with contextlib.ExitStack() as stack:
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="feduca-")))
-        if not (folder / "server" / "server.toml").is_file():
-            names = [f"silo-{k}" for k in range(silos)]
-            address = f"127.0.0.1:{free_port()}"
-            ports = [free_port() for _ in names]
-            settings = {"quorum": 1, "silos-timeout": 180.0}
-            folders.init(folder, recipe, names, address=address, ports=ports, out=str(out), settings=settings)
-        server = stack.enter_context(standing(folder))
+def up(recipe: Recipe, out: Path, *, silos: int = 3, again: bool = False, watch: Watch | None = None) -> RunResult:
+    """A whole federation on this machine, with TLS and authentication: for trying out. Nothing is left running.
+
+    Its deployment folder lies beside the run directory until the run is finished, so that an interrupted one can go on.
+    """
+    directory = RunDirectory(out.absolute(), recipe.name, recipe.hash(), recipe.seeds[0])
+    if directory.state() == "finished" and not again:
+        return load(directory.path)
+    check_writable(out)
+    folder = directory.path.with_name(f"{directory.path.name}.deployment")
+    if again or not (folder / "server" / "server.toml").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        names = [f"silo-{k}" for k in range(silos)]
+        ports = [free_port() for _ in range(silos + 1)]
+        folders.init(
+            folder,
+            recipe,
+            names,
+            address=f"127.0.0.1:{ports.pop()}",
+            ports=ports,
+            out=str(out.absolute()),
+            settings={"silos-timeout": 180.0},
+        )
+    with standing(folder) as server:
+        result = run(server, again=again, watch=watch)
+    shutil.rmtree(folder)
+    return result
+
+
+def resume(path: Path, watch: Watch | None = None) -> RunResult:
+    """Go on with a deployed run, whose server app or SuperLink died."""
+    if json.loads((path / "status.json").read_text())["state"] == "finished":
+        return load(path)
+    place = Path(json.loads((path / DEPLOYMENT).read_text())["folder"])
+    server = folders.read_server(place)
+    if reachable(f"127.0.0.1:{server.port}"):
         return run(server, watch=watch)
+    if (place.parent / "silos").is_dir() and server.host == "127.0.0.1":  # a trial on this machine: bring it up again
+        with standing(place.parent):
+            return run(server, watch=watch)
+    raise RunError(f"no SuperLink answers at {server.address}; start it with {place}/start.sh, then resume")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

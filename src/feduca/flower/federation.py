@@ -47,13 +47,13 @@ class FlowerFederation:
         size: int,
         curve: int,
         quorum: int = 1,
-        patience: Patience = Patience(),
+        patience: Patience | None = None,
     ) -> None:
         self.register = register
         self.events: list[str] = []  # what happened beside the rounds: arrivals, strangers turned away, ...
         self._grid, self._run, self._recipe = grid, run, recipe
         self._size, self._curve = size, curve
-        self._quorum, self._patience = quorum, patience
+        self._quorum, self._patience = quorum, patience or Patience()
         self._greeted: dict[str, int] = {}  # first exchanges under way: message -> node
         self._turned_away: dict[int, float] = {}  # node -> when
 
@@ -70,18 +70,29 @@ class FlowerFederation:
 
     # The first exchange ----------------------------------------------------------------------------------------------
 
-    def meet(self, silos: int) -> None:
-        """Wait until that many silos have said who they are; places are given in the order of their names."""
+    def gather(self, silos: int) -> None:
+        """Wait until `silos` silos are connected and have said who they are; go on with fewer once time is up and the quorum met.
+
+        At the first exchange places are given in the order of names; who comes later is appended.
+        """
         met: dict[str, Member] = {}
         deadline = time.monotonic() + self._patience.silos_s
-        while len(self.register.members) + len(met) < silos:
+        while True:
+            online = self._online()
+            here = [m for m in (*self.register.members, *met.values()) if m.node in online and not m.left]
+            if len(here) >= silos:
+                break
             if time.monotonic() > deadline:
-                seen = ", ".join([*self.silos, *sorted(met)]) or "none"
+                if len(here) >= self._quorum:
+                    self.note(
+                        f"{len(here)} of {silos} silos came within {self._patience.silos_s:g} s; going on with them"
+                    )
+                    break
+                seen = ", ".join(m.name for m in here) or "none"
                 raise RunError(
                     f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
                     " start the others' SuperNodes (`feduca deploy check` helps) and resume"
                 )
-            online = self._online()
             self._greet(online)
             for member in self._greetings(online, met):
                 met[member.name] = member
@@ -113,22 +124,24 @@ class FlowerFederation:
                 continue
             try:
                 if reply.has_error():
-                    raise codec.ProtocolError(f"it answered with an error: {reply.error.reason[:300]}")
+                    raise codec.ProtocolError(f"it answered with an error: {_why(reply)}")
                 hello = codec.read_hello(reply.content)
                 self._check(hello, online.get(node, ""))
                 place = self.register.place(hello.silo)
-                other = self.register.members[place] if place is not None else met.get(hello.silo, found.get(hello.silo))
+                other = (
+                    self.register.members[place] if place is not None else met.get(hello.silo, found.get(hello.silo))
+                )
                 if other is not None and other.node in online and other.node != node:
                     raise codec.ProtocolError(f"it calls itself {hello.silo!r}, which another node already is")
                 if place is not None:
                     self.register.update(place, node=node, examples=hello.examples)
-                    self._note(f"{hello.silo} is back at node {node}")
+                    self.note(f"{hello.silo} is back at node {node}")
                 else:
                     found[hello.silo] = Member(hello.silo, node, hello.examples)
-                    self._note(f"{hello.silo} has come with {hello.examples} examples (node {node})")
+                    self.note(f"{hello.silo} has come with {hello.examples} examples (node {node})")
             except codec.ProtocolError as error:
                 self._turned_away[node] = time.monotonic()
-                self._note(f"node {node} was turned away: {error}")
+                self.note(f"node {node} was turned away: {error}")
         return list(found.values())
 
     def _check(self, hello: codec.Hello, registered: str) -> None:
@@ -165,7 +178,9 @@ class FlowerFederation:
                 if key:
                     sent[key] = place
                 else:
-                    answers[place] = self._silent(announcements, place, ABSENT, "the SuperLink did not take its message")
+                    answers[place] = self._silent(
+                        announcements, place, ABSENT, "the SuperLink did not take its message"
+                    )
         self._greet(online)
         self._collect(announcements, sent, answers)
         newcomers = self._greetings(self._online()) if self._greeted else []
@@ -208,7 +223,7 @@ class FlowerFederation:
         client = int(asked.clients[place])
         member = self.register.members[client]
         if reply.has_error():
-            return self._silent(asked, place, ABSENT, f"failed: {' '.join(reply.error.reason.split())[:300]}")
+            return self._silent(asked, place, ABSENT, f"failed: {_why(reply)}")
         expected = codec.Expected(
             run=asked.run,
             round=asked.round,
@@ -221,11 +236,11 @@ class FlowerFederation:
         try:
             report, leave = codec.read_report(reply.content, expected)
         except codec.ProtocolError as error:
-            self._note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
+            self.note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
             return self._silent(asked, place, REFUSED, f"answer refused: {error}")
         if leave:
             self.register.update(client, left=True)
-            self._note(f"round {asked.round}: {member.name} has left for good")
+            self.note(f"round {asked.round}: {member.name} has left for good")
         return report
 
     def _silent(self, asked: Announcements, place: int, status: str, reason: str) -> Reports:
@@ -233,6 +248,12 @@ class FlowerFederation:
         examples = self.register.members[client].examples
         return silent(asked.round, client, status, reason, asked.theta, self._curve, examples)
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
+        """Something that happened beside the rounds."""
         log.info(what)
         self.events.append(what)
+
+
+def _why(reply: Message) -> str:
+    """The reason of an error reply, in one line."""
+    return " ".join((reply.error.reason or f"error {reply.error.code}").split())[:300]

@@ -1,15 +1,15 @@
 """`feduca deploy init`: everything a federation needs, in one folder, ready to be copied to its machines.
 
-    DIR/README.md                   who gets what
-    DIR/ca/                         the certificate authority's key; keep it off line
-    DIR/server/                     goes to the machine everybody can reach
-        app/                        the Flower app: recipe.toml, and where the data are
-        server.toml                 address, timeouts, how many silos
-        server.crt server.key ca.crt    TLS
-        keys/NAME.pub               the silos' public keys, to be registered
-    DIR/silos/NAME/                 goes to that silo's machine, and nowhere else
-        silo.toml                   its name, the SuperLink's address, what its task needs
-        key key.pub ca.crt          it proves itself with `key`, and knows the SuperLink by `ca.crt`
+DIR/README.md                   who gets what
+DIR/ca/                         the certificate authority's key; keep it off line
+DIR/server/                     goes to the machine everybody can reach
+    app/                        the Flower app: recipe.toml, and where the data are
+    server.toml                 address, timeouts, how many silos
+    server.crt server.key ca.crt    TLS
+    keys/NAME.pub               the silos' public keys, to be registered
+DIR/silos/NAME/                 goes to that silo's machine, and nowhere else
+    silo.toml                   its name, the SuperLink's address, what its task needs
+    key key.pub ca.crt          it proves itself with `key`, and knows the SuperLink by `ca.crt`
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def init(
     ports: Sequence[int] | None = None,
     settings: dict[str, Any] | None = None,
 ) -> Path:
-    """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt out."""
+    """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt."""
     from feduca.flower import certificates
 
     host = _host(address)
@@ -103,6 +103,7 @@ def init(
         "patience": 3,
         "out": out,
         "again": False,
+        "folder": "",
         **(settings or {}),
     }
     _write_app(server / "app", recipe, chosen, app)
@@ -221,8 +222,8 @@ client = client_app(app)
 
 _README = """# A federation of {names}
 
-Copy `server/` to the machine that answers at {address}, and each folder of `silos/` to its own silo's machine. Keep `ca/` off line.
-Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`.
+Copy `server/` to the machine that answers at {address}, and each folder of `silos/` to its own silo's machine.
+Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`.
 
     on the server:        server/start.sh             the SuperLink
     on each silo:         silos/NAME/start.sh         its SuperNode, restarted whenever it ends

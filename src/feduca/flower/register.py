@@ -1,7 +1,7 @@
 """Which silo has which place: names to indices, kept with the run (`silos.json`).
 
-Flower's node ids are opaque, and without authentication a restarted node gets a new one. Names are what lasts. Places are given in
-the order of names at the first exchange, and to later arrivals at the end; nobody's place is ever given away.
+Flower's node ids are opaque, and without authentication a restarted node gets a new one. Names are what lasts. Places are given
+in the order of names at the first exchange, and to later arrivals at the end; nobody's place is ever given away.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Register:
 
     def add(self, newcomers: Iterable[Member]) -> None:
         """New silos go to the end, in the order of their names (silo-2 before silo-10)."""
-        self.members += sorted(newcomers, key=lambda m: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", m.name)])
+        self.members += sorted(
+            newcomers, key=lambda m: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", m.name)]
+        )
         self.write()
 
     def update(self, place: int, **changes: object) -> None:

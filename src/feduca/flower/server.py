@@ -9,6 +9,7 @@ Its settings are the Flower app's run configuration (`[tool.flwr.app.config]`, o
     patience       silent rounds after which a silo is left out of the program until it answers again; 0 = never
     out            folder for run directories, on the SuperLink's machine
     again          start over, even where the run is finished or can be continued
+    folder         the deployment's server folder, so that `feduca resume` finds its way back
 
 After every round there is a checkpoint. Started again on the same `out`, an interrupted run goes on where it was.
 """
@@ -22,22 +23,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from feduca import rounds as loop
-from feduca.errors import ConfigError
+from feduca.errors import CheckpointError, ConfigError
 from feduca.experiment import make_server
-from feduca.flower.app import App
+from feduca.flower.app import App, Model
 from feduca.flower.federation import FlowerFederation, Patience
 from feduca.flower.register import Register
 from feduca.records import ClientRecord, RoundRecord, plain
-from feduca.runs import RunDirectory, check_writable, summarise
-from feduca.types import ServerState
+from feduca.rounds import Server
+from feduca.runs import Resumed, RunDirectory, check_writable, summarise
+from feduca.types import Array, ServerState, Task
 
 log = logging.getLogger("feduca")
+
+SILOS, DEPLOYMENT = "silos.json", "deployment.json"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Settings:
     patience: int = 0
     out: str = "runs"
     again: bool = False
+    folder: str = ""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
@@ -62,7 +67,9 @@ class Settings:
             if kind is float and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)
             if type(value) is not kind:
-                raise ConfigError(f"{name.replace('_', '-')} is {value!r} in the run configuration; it is a {kind.__name__}")
+                raise ConfigError(
+                    f"{name.replace('_', '-')} is {value!r} in the run configuration; it is a {kind.__name__}"
+                )
             given[name] = value
         settings = Settings(**given)
         for name in ("silos", "quorum", "round_timeout", "silos_timeout"):
@@ -90,54 +97,87 @@ def serve(app: App, grid: Grid, settings: Settings) -> Path:
     recipe, seed = app.recipe, app.recipe.seeds[0]
     out = Path(settings.out).expanduser().absolute()
     check_writable(out)
-    directory = RunDirectory(out, recipe.name, recipe.hash(), seed)
+    directory = RunDirectory(out, recipe.name, recipe.hash(), seed, every_s=0)  # a checkpoint after every round
     if directory.state() == "finished" and not settings.again:
         log.info("this run is finished already: %s", directory.path)
         return directory.path
     model = app.server()
-    server = make_server(recipe, seed, model)  # type: ignore[arg-type]
-    server = replace(server, run=f"{server.run}-{secrets.token_hex(4)}", patience=settings.patience)
+    server = make_server(recipe, seed, cast(Task, model))  # it asks for the number of parameters only
     theta = model.init(seed)
-    federation = FlowerFederation(
-        grid,
-        Register(),
-        run=server.run,
-        recipe=recipe.hash(),
-        size=len(theta),
-        curve=server.family.size,
-        quorum=settings.quorum,
-        patience=Patience(settings.round_timeout, settings.silos_timeout),
-    )
-    federation.meet(settings.silos)
-    directory.begin(recipe.plain(), seed, federation.silos, getattr(model, "describe", dict)())
-    federation.register.path = directory.path / "silos.json"
-    federation.register.write()
-    records: list[dict[str, Any]] = []
-    clients: list[dict[str, Any]] = []
+    with directory:
+        earlier, known = (None, None) if settings.again else _earlier(directory, theta)
+        run, register = known or (f"{server.run}-{secrets.token_hex(4)}", Register())
+        server = replace(server, run=run, patience=settings.patience)
+        federation = FlowerFederation(
+            grid,
+            register,
+            run=run,
+            recipe=recipe.hash(),
+            size=len(theta),
+            curve=server.family.size,
+            quorum=settings.quorum,
+            patience=Patience(settings.round_timeout, settings.silos_timeout),
+        )
+        federation.gather(settings.silos)
+        if earlier is None:
+            directory.begin(recipe.plain(), seed, federation.silos, getattr(model, "describe", dict)())
+            register.path = directory.path / SILOS
+            register.write()
+            words = {"run": run, "folder": settings.folder}  # the run's name among its silos; where `resume` finds it
+            (directory.path / DEPLOYMENT).write_text(json.dumps(words))
+        return _play(directory, federation, server, model, theta, earlier)
+
+
+def _earlier(directory: RunDirectory, theta: Array) -> tuple[Resumed | None, tuple[str, Register] | None]:
+    """The last checkpoint, the run's name among its silos, and who they are; nothing where there is no such thing."""
+    if not (directory.path / DEPLOYMENT).is_file() or not (directory.path / SILOS).is_file():
+        return None, None
+    run = json.loads((directory.path / DEPLOYMENT).read_text())["run"]
+    register = Register.load(directory.path / SILOS)
+    for n in range(len(register.names), 0, -1):  # silos that came after the checkpoint are not in it yet
+        try:
+            earlier = directory.resume(theta, register.names[:n])
+            return (earlier, (run, register)) if earlier is not None else (None, None)
+        except CheckpointError:
+            if n == 1:
+                raise
+    return None, None
+
+
+def _play(
+    directory: RunDirectory,
+    federation: FlowerFederation,
+    server: Server,
+    model: Model,
+    theta: Array,
+    earlier: Resumed | None,
+) -> Path:
+    records = [] if earlier is None else earlier.rounds
+    clients = [] if earlier is None else earlier.records
+    if earlier is not None:
+        federation.note(f"going on after round {len(records)}")
 
     def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
         records.append(plain(record))
         clients.append(plain(per_client))
         directory.append(records[-1], clients[-1])
+        directory.save(state, federation.snapshot(), last=state.round > server.rounds)
         _log_events(directory.path, record.round, federation)
         words = ", ".join(f"{name} {word}" for name, word in zip(federation.silos, per_client.status))
         log.info("round %d of %d: accuracy %s; %s", record.round, server.rounds, record.accuracy, words)
 
-    try:
-        loop.play(
-            loop.rounds(
-                server,
-                theta,
-                federation.register.census().examples,
-                evaluate=model.test,
-                on_round=on_round,
-                census=federation.register.census,
-            ),
-            federation,
-        )
-    except BaseException as error:
-        directory.fail(str(error))
-        raise
+    loop.play(
+        loop.rounds(
+            server,
+            theta,
+            federation.register.census().examples,
+            evaluate=model.test,
+            on_round=on_round,
+            state=None if earlier is None else earlier.state,
+            census=federation.register.census,
+        ),
+        federation,
+    )
     directory.finish(summarise(records, clients))
     return directory.path
 

@@ -1,4 +1,4 @@
-"""What a silo does with one announcement: look at its operator's wishes and its disk, take the client's step, remember, answer."""
+"""What a silo does with one announcement: heed its operator, look at its disk, take the client's step, remember, answer."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
         **said,
         decision=report.status[0],
         reason=report.reason[0],
-        accuracy=plain(
-            {"global": m.global_.accuracy[0], "offered": m.offered.accuracy[0], "own": m.own.accuracy[0]}
-        ),
+        accuracy=plain({"global": m.global_.accuracy[0], "offered": m.offered.accuracy[0], "own": m.own.accuracy[0]}),
         concession=plain(m.concession[0]),
         gamma=plain(after.gamma[0]),
         gamma_reported=plain(report.gamma[0]),

@@ -5,8 +5,8 @@
     FOLDER/leave                           if there: leave the federation for good
     FOLDER/runs/RUN/round-000007.safetensors   the memory after round 7 and the answer given in it
 
-One file per round, written whole or not at all (arrays in safetensors, words as JSON in its header; nothing is ever unpickled), and
-the last two are kept: asked the same again, a silo gives the same answer; asked something else in the same round, because the
+One file per round, written whole or not at all (arrays in safetensors, words as JSON in its header; nothing is ever unpickled),
+and the last two are kept: asked the same again, a silo gives the same answer; asked something else in the same round, because the
 server had to go back, it starts from the memory before.
 """
 
@@ -44,7 +44,13 @@ class Entry:
 
 def digest(asked: Announcements, theta: np.ndarray) -> str:
     """A fingerprint of everything in an announcement."""
-    words = [asked.run, asked.round, asked.clients.tolist(), asked.alpha_formed.tolist(), asked.alpha_announced.tolist()]
+    words = [
+        asked.run,
+        asked.round,
+        asked.clients.tolist(),
+        asked.alpha_formed.tolist(),
+        asked.alpha_announced.tolist(),
+    ]
     words += [asked.s.tolist(), asdict(asked.local), str(theta.dtype)]
     return hashlib.sha256(json.dumps(words).encode() + np.ascontiguousarray(theta).tobytes()).hexdigest()
 
@@ -89,7 +95,9 @@ class SiloStore:
             models = {name: like(theta, kept.pop(name)) for name in ("own", "contributed")}
             return Entry(round, words["digest"], ClientMemory(**kept, **models, extra=extra), answer)
         except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
-            raise InputError(f"{path} is damaged ({error}); move it away, the silo then starts from the one before") from None
+            raise InputError(
+                f"{path} is damaged ({error}); move it away, the silo then starts from the one before"
+            ) from None
 
     def save(self, run: str, entry: Entry) -> None:
         """Write one round, whole or not at all, and forget those before the last two."""
