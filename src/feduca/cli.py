@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from feduca.flower.cli import app as deploy_app
+
 app = typer.Typer(
     name="feduca",
     help="Federated learning that rational silos choose to stay in.",
@@ -136,7 +138,12 @@ def resume(
     """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
     from feduca import api, display
 
-    chosen, _ = api.recorded(path)
+    chosen, directory = api.recorded(path)
+    if (directory.path / "deployment.json").is_file():
+        from feduca.flower.cli import resume as resume_deployed
+
+        resume_deployed(directory.path, as_json, chosen.rounds)
+        return
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
     try:
@@ -216,6 +223,9 @@ def doctor(out: Out = "runs", as_json: Json = False) -> None:
             typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
     if any(not f.ok and not f.optional for f in findings):
         raise typer.Exit(1)
+
+
+app.add_typer(deploy_app, name="deploy")
 
 
 def main() -> None:

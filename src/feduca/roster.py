@@ -1,8 +1,8 @@
 """Who belongs: silos that do not answer, that come later, that leave.
 
 Absent is not unwilling. A silo that does not answer is treated like one that declines (its remembered update counts, its last
-curve stands); after `patience` silent rounds in a row it is left out of the program, until it answers again. A silo that has left stays
-out. New silos are appended, so everybody keeps its place.
+curve stands); after `patience` silent rounds in a row it is left out of the program, until it answers again. A silo that
+has left stays out. New silos are appended, so everybody keeps its place.
 
 A mechanism never sees any of this: it is given the silos that are in, as if there were no others, and its weights are spread over
 all of them with zeros for the rest.

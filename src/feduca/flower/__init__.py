@@ -1,8 +1,8 @@
 """FedUCA on Flower: silos on machines of their own. The only part of feduca that imports flwr (install `feduca[flower]`).
 
 A deployment is an ordinary Flower app of two lines (`server_app(app)`, `client_app(app)`), where `app` says which recipe is run
-and where each silo's data are; `feduca deploy init` writes one. Who already has a Flower app takes `FedUCAStrategy` and `Rational`
-instead and keeps everything else.
+and where each silo's data are; `feduca deploy init` writes one. Who already has a Flower app takes `FedUCAStrategy` and
+`Rational` instead and keeps everything else.
 """
 
 from __future__ import annotations

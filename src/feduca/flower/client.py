@@ -1,7 +1,7 @@
 """The silo's half of a deployment, as a Flower ClientApp.
 
 Every message starts a new process on the silo, so everything a silo remembers is on its disk (`store.py`). Its operator
-configures it with `--node-config`: `silo` (its name), `folder` (where it keeps its things), and whatever the app's own task needs.
+configures it with `--node-config`: `silo` (its name), `folder` (where it keeps its things), and whatever the app's task needs.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def init(
     if len(names) != len(silos) or not names:
         raise ConfigError(f"every silo needs a name of its own, got {', '.join(silos) or 'none'}")
     for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-            raise ConfigError(f"{name!r} cannot be a silo's name; use letters, digits, '-', '_' and '.'")
+        _check_name(name)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; choose a new folder, or remove it (its keys cannot be made again)")
     server, ca = folder / "server", folder / "ca"
@@ -112,17 +111,28 @@ def init(
     _script(server / "start.sh", 'exec feduca deploy superlink "$(dirname "$0")"')
     _script(server / "run.sh", 'exec feduca deploy run "$(dirname "$0")" "$@"')
     for k, name in enumerate(names):
-        silo = folder / "silos" / name
-        silo.mkdir()
-        silo.chmod(0o700)
-        certificates.make_silo_key(silo)
-        shutil.copy(ca / "ca.crt", silo / "ca.crt")
-        shutil.copy(silo / "key.pub", server / "keys" / f"{name}.pub")
-        port = 9094 + k if ports is None else ports[k]
-        _toml(silo / "silo.toml", {"name": name, "superlink": address, "port": port, "config": {}})
-        _script(silo / "start.sh", 'exec feduca deploy silo "$(dirname "$0")"')
+        add_silo(folder, name, None if ports is None else ports[k])
     (folder / "README.md").write_text(_README.format(address=address, names=", ".join(names)))
     return folder
+
+
+def add_silo(folder: Path, name: str, port: int | None = None) -> Path:
+    """The folder of one more silo, and its public key among the server's."""
+    from feduca.flower import certificates
+
+    _check_name(name)
+    server, silo = read_server(folder), folder / "silos" / name
+    if silo.exists():
+        raise InputError(f"{silo} is there already; choose another name, or remove it first")
+    port = port or 9094 + sum(1 for _ in (folder / "silos").iterdir())
+    silo.mkdir()
+    silo.chmod(0o700)
+    certificates.make_silo_key(silo)
+    shutil.copy(server.path / "ca.crt", silo / "ca.crt")
+    shutil.copy(silo / "key.pub", server.path / "keys" / f"{name}.pub")
+    _toml(silo / "silo.toml", {"name": name, "superlink": server.address, "port": port, "config": {}})
+    _script(silo / "start.sh", 'exec feduca deploy silo "$(dirname "$0")"')
+    return silo
 
 
 def read_server(path: Path) -> ServerFolder:
@@ -138,6 +148,11 @@ def read_silo(path: Path) -> SiloFolder:
     tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"))
     _host(tree["superlink"])
     return SiloFolder(path.absolute(), tree["name"], tree["superlink"], int(tree["port"]), dict(tree["config"]))
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+        raise ConfigError(f"{name!r} cannot be a silo's name; use letters, digits, '-', '_' and '.'")
 
 
 def _host(address: str) -> str:
