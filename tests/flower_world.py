@@ -33,9 +33,7 @@ class World:
         self.place = folder / "deployment"
         settings = {"round-timeout": 60.0, "silos-timeout": 90.0}
         out = str(folder / "runs")
-        folders.init(
-            self.place, load(BASE), names, address=address, ports=ports, app=own, out=out, settings=settings
-        )
+        folders.init(self.place, load(BASE), names, address=address, ports=ports, app=own, out=out, settings=settings)
         self.superlink: Process | None = None
         self.nodes: dict[str, Process] = {}
         self._kept: list[tuple[threading.Event, threading.Thread]] = []
@@ -79,7 +77,9 @@ class World:
             self.nodes[name] = deploy.start_silo(silo)
             return self.nodes[name]
 
-        thread = threading.Thread(target=supervise, args=(start,), kwargs={"stop": stop, "name": name, "longest_s": 4.0})
+        thread = threading.Thread(
+            target=supervise, args=(start,), kwargs={"stop": stop, "name": name, "longest_s": 4.0}
+        )
         thread.start()
         self._kept.append((stop, thread))
 

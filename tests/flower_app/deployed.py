@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
-from numpy_task import NumpyTask
 
 from feduca.config import load
 from feduca.flower import client_app, server_app
+from numpy_task import NumpyTask
 
 
 class NumpyApp:

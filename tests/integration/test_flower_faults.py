@@ -1,4 +1,4 @@
-"""What can go wrong on real machines, with real processes on 127.0.0.1: the federation finishes and the record says what happened."""
+"""What can go wrong on real machines, with real processes: the federation finishes and the record says what happened."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_world import World, events, reasons, statuses, wait_for
 
 from feduca.flower import certificates, deploy
 from feduca.flower import folder as folders
 from feduca.flower.processes import descendants, environment, free_port
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED
+from flower_world import World, events, reasons, statuses, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,9 @@ def test_silos_that_misbehave_and_strangers(world):
     # While it runs: a silo whose key nobody registered, and one that trusts another authority.
     for name in ("unregistered", "without-ca"):
         strange = world.place / "silos" / name
-        shutil.copytree(world.place / "silos" / "silo-0", strange, ignore=shutil.ignore_patterns("state", "flwr", "*.log"))
+        shutil.copytree(
+            world.place / "silos" / "silo-0", strange, ignore=shutil.ignore_patterns("state", "flwr", "*.log")
+        )
         text = (strange / "silo.toml").read_text()
         port = folders.read_silo(strange).port
         (strange / "silo.toml").write_text(text.replace("silo-0", name).replace(str(port), str(free_port())))

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_world import BASE, World, statuses
-from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
-from same_run import without_clocks
 
 from feduca import rounds as loop
 from feduca.config import load
@@ -19,6 +15,10 @@ from feduca.flower import client_app, deploy
 from feduca.flower.server import Settings, serve
 from feduca.records import plain
 from feduca.types import DECLINED
+from flower_world import BASE, World, statuses
+from local_grid import LocalGrid, Node
+from numpy_task import NumpyTask
+from same_run import without_clocks
 
 METHODS = {
     "fedavg": {"mechanism.name": "fedavg", "participation.rule": "accuracy", "rounds": 6},
@@ -74,7 +74,8 @@ def test_through_the_codec(method, tmp_path):
     app = App(METHODS[method])
     flower = client_app(app)
     nodes = {
-        10 + k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}") for k in (2, 0, 1)
+        10 + k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}")
+        for k in (2, 0, 1)
     }
     path = serve(app, LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=5.0))
     check_same(METHODS[method], path)

@@ -2,7 +2,7 @@
 
 A deployment is an ordinary Flower app of two lines (`server_app(app)`, `client_app(app)`), where `app` says which recipe is run
 and where each silo's data are; `feduca deploy init` writes one. Who already has a Flower app takes `FedUCAStrategy` and
-`Rational` instead and keeps everything else.
+`rational` instead and keeps everything else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from feduca.flower.client import client_app
     from feduca.flower.federation import FlowerFederation
     from feduca.flower.server import server_app
+    from feduca.flower.strategy import FedUCAStrategy, rational
 
 _HOME = {
     "App": "app",
@@ -21,9 +22,11 @@ _HOME = {
     "client_app": "client",
     "server_app": "server",
     "FlowerFederation": "federation",
+    "FedUCAStrategy": "strategy",
+    "rational": "strategy",
 }
 
-__all__ = ["App", "FlowerFederation", "RecipeApp", "client_app", "server_app"]
+__all__ = ["App", "FedUCAStrategy", "FlowerFederation", "RecipeApp", "client_app", "rational", "server_app"]
 
 
 def __getattr__(name: str) -> Any:

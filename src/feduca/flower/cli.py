@@ -71,7 +71,9 @@ def init(
     more = {} if own is not None else {"task.clients": len(names)}
     chosen = _recipe(source, settings, rounds, seed, **more)
     folders.init(folder, chosen, names, address=address, hosts=host or [], out=out, app=own)
-    typer.echo(f"written to {folder}: server/ for {address}, silos/ for {', '.join(names)}; README.md says what goes where")
+    typer.echo(
+        f"written to {folder}: server/ for {address}, silos/ for {', '.join(names)}; README.md says what goes where"
+    )
 
 
 @app.command()
@@ -107,7 +109,9 @@ def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder."
         try:
             deploy.wait_until_reachable(f"127.0.0.1:{server.port}", process)
             new = deploy.register(server)
-            typer.echo(f"the SuperLink listens at {server.address}; newly registered: {', '.join(new) or 'nobody'}", err=True)
+            typer.echo(
+                f"the SuperLink listens at {server.address}; newly registered: {', '.join(new) or 'nobody'}", err=True
+            )
             while process.running() and not told.wait(0.5):
                 pass
         finally:

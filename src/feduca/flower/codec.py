@@ -59,6 +59,11 @@ def host(theta: Any) -> np.ndarray:
     return theta.detach().cpu().numpy() if hasattr(theta, "detach") else np.asarray(theta)
 
 
+def wrapped(theta: np.ndarray) -> ArrayRecord:
+    """A model as the one array of a record."""
+    return ArrayRecord({"theta": Array(theta)})
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +104,7 @@ def announcement(asked: Announcements, silo: str) -> RecordDict:
         "s": [float(x) for x in asked.s],
         "local": json.dumps(asdict(asked.local)),
     }
-    return RecordDict({"theta": ArrayRecord({"theta": Array(theta)}), "announcement": ConfigRecord(words)})
+    return RecordDict({"theta": wrapped(theta), "announcement": ConfigRecord(words)})
 
 
 def read_announcement(content: RecordDict, silo: str, size: int) -> Announcements:
@@ -140,7 +145,7 @@ def report(answer: Reports, run: str, silo: str, *, leave: bool = False) -> Reco
     }
     content = RecordDict({"report": ConfigRecord(head)})
     if answer.status[0] == JOINED:
-        content["theta"] = ArrayRecord({"theta": Array(theta[0])})
+        content["theta"] = wrapped(theta[0])
     return content
 
 

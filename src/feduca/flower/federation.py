@@ -50,6 +50,7 @@ class FlowerFederation:
         patience: Patience | None = None,
     ) -> None:
         self.register = register
+        self.heard: dict[str, tuple[codec.Hello, float]] = {}  # first answers, and when they were read
         self.events: list[str] = []  # what happened beside the rounds: arrivals, strangers turned away, ...
         self._grid, self._run, self._recipe = grid, run, recipe
         self._size, self._curve = size, curve
@@ -126,6 +127,7 @@ class FlowerFederation:
                 if reply.has_error():
                     raise codec.ProtocolError(f"it answered with an error: {_why(reply)}")
                 hello = codec.read_hello(reply.content)
+                self.heard[hello.silo] = hello, time.time()
                 self._check(hello, online.get(node, ""))
                 place = self.register.place(hello.silo)
                 other = (

@@ -103,6 +103,7 @@ def init(
         "out": out,
         "again": False,
         "folder": "",
+        "dry-run": False,
         **(settings or {}),
     }
     _write_app(server / "app", recipe, chosen, app)

@@ -9,6 +9,7 @@ Its settings are the Flower app's run configuration (`[tool.flwr.app.config]`, o
     patience       silent rounds after which a silo is left out of the program until it answers again; 0 = never
     out            folder for run directories, on the SuperLink's machine
     again          start over, even where the run is finished or can be continued
+    dry-run        only ask who is there (`feduca deploy check --exchange`)
     folder         the deployment's server folder, so that `feduca resume` finds its way back
 
 After every round there is a checkpoint. Started again on the same `out`, an interrupted run goes on where it was.
@@ -21,7 +22,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,6 +57,7 @@ class Settings:
     out: str = "runs"
     again: bool = False
     folder: str = ""
+    dry_run: bool = False
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
@@ -98,12 +100,14 @@ def serve(app: App, grid: Grid, settings: Settings) -> Path:
     out = Path(settings.out).expanduser().absolute()
     check_writable(out)
     directory = RunDirectory(out, recipe.name, recipe.hash(), seed, every_s=0)  # a checkpoint after every round
-    if directory.state() == "finished" and not settings.again:
+    if directory.state() == "finished" and not settings.again and not settings.dry_run:
         log.info("this run is finished already: %s", directory.path)
         return directory.path
     model = app.server()
     server = make_server(recipe, seed, cast(Task, model))  # it asks for the number of parameters only
     theta = model.init(seed)
+    if settings.dry_run:
+        return _dry_run(grid, recipe.hash(), len(theta), server.family.size, settings)
     with directory:
         earlier, known = (None, None) if settings.again else _earlier(directory, theta)
         run, register = known or (f"{server.run}-{secrets.token_hex(4)}", Register())
@@ -126,6 +130,25 @@ def serve(app: App, grid: Grid, settings: Settings) -> Path:
             words = {"run": run, "folder": settings.folder}  # the run's name among its silos; where `resume` finds it
             (directory.path / DEPLOYMENT).write_text(json.dumps(words))
         return _play(directory, federation, server, model, theta, earlier)
+
+
+def _dry_run(grid: Grid, recipe: str, size: int, curve: int, settings: Settings) -> Path:
+    """Ask every silo who it is and write the answers to a file that `deploy check` reads; no run is touched."""
+    patience = Patience(silos_s=min(30.0, settings.silos_timeout))
+    federation = FlowerFederation(
+        grid, Register(), run="dry-run", recipe=recipe, size=size, curve=curve, quorum=0, patience=patience
+    )
+    federation.gather(settings.silos)
+    told = {
+        "silos": [{**asdict(hello), "heard": when} for hello, when in federation.heard.values()],
+        "events": federation.events,
+    }
+    path = Path(settings.out) / f".dry-run-{recipe}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(told))
+    part.replace(path)
+    return path
 
 
 def _earlier(directory: RunDirectory, theta: Array) -> tuple[Resumed | None, tuple[str, Register] | None]:
