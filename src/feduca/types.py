@@ -158,7 +158,7 @@ class Reports:
 
     @property
     def joined(self) -> Bools:
-        return np.array([status == JOINED for status in self.status])
+        return np.array([status == JOINED for status in self.status], dtype=bool)
 
 
 class Federation(Protocol):

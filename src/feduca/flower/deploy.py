@@ -27,6 +27,7 @@ log = logging.getLogger("feduca")
 
 CONNECTION = "feduca"  # Flower's name for our SuperLink
 DEPLOYMENT = "deployment.json"  # as server.py writes it
+REGISTERED = "registered.json"
 
 
 # The parts -----------------------------------------------------------------------------------------------------------
@@ -114,8 +115,8 @@ def flwr(server: ServerFolder, *arguments: str, seconds: float = 60.0) -> dict[s
 
 def registered(server: ServerFolder) -> dict[str, dict[str, Any]]:
     """The silos whose keys the SuperLink knows, by name."""
-    nodes = flwr(server, "supernode", "list", CONNECTION)["nodes"]
-    return {node["name"]: node for node in nodes if node.get("name")}
+    nodes = {node["node-id"]: node for node in flwr(server, "supernode", "list", CONNECTION)["nodes"]}
+    return {name: nodes[number] for name, number in _numbers(server).items() if number in nodes}
 
 
 def register(server: ServerFolder) -> list[str]:
@@ -123,7 +124,9 @@ def register(server: ServerFolder) -> list[str]:
     known = registered(server)
     new = [path for path in sorted((server.path / "keys").glob("*.pub")) if path.stem not in known]
     for path in new:
-        flwr(server, "supernode", "register", str(path), CONNECTION, "--name", path.stem)
+        answer = flwr(server, "supernode", "register", str(path), CONNECTION, "--name", path.stem)
+        numbers = {**_numbers(server), path.stem: str(answer["node-id"])}
+        (server.path / REGISTERED).write_text(json.dumps(numbers, indent=1))
     return [path.stem for path in new]
 
 
@@ -268,6 +271,14 @@ def resume(path: Path, watch: Watch | None = None) -> RunResult:
 
 def _env(path: Path) -> dict[str, str]:
     return environment(path / "flwr")
+
+
+def _numbers(server: ServerFolder) -> dict[str, str]:
+    """Flower's numbers of the silos we have registered: its list of nodes leaves their names out."""
+    try:
+        return json.loads((server.path / REGISTERED).read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def _age(path: Path) -> float:

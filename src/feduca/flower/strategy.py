@@ -8,8 +8,8 @@
         return rational(message, context, fit=fit, score=score, examples=len(data), recipe={...})
 
 Arrays and configuration stay where Flower's own strategies put them (`arrays`, `config`); what FedUCA has to say travels beside
-them. The client decides, trains either way, estimates its curve, and sends its model only if it joins. The recipe says which mechanism,
-rule, offer and utility; both sides should use the same one.
+them. The client decides, trains either way, estimates its curve, and sends its model only if it joins. The recipe says which
+mechanism, rule, offer and utility; both sides should use the same one.
 """
 
 from __future__ import annotations
