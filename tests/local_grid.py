@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -28,6 +29,7 @@ class Node:
     app: ClientApp
     config: dict
     name: str = ""  # as registered
+    run_config: dict = field(default_factory=dict)
     tamper: Callable[[Message, Message], Message | None] = lambda asked, reply: reply
 
 
@@ -45,7 +47,7 @@ class LocalGrid(Grid):
 
     @property
     def run(self):
-        raise NotImplementedError
+        return SimpleNamespace(run_id=1)
 
     def create_message(self, *args, **kwargs):
         raise NotImplementedError
@@ -57,7 +59,7 @@ class LocalGrid(Grid):
         return [NodeInfo(node_id=key, name=node.name) for key, node in self.nodes.items()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        keys = []
+        keys: list[str] = []
         for message in messages:
             message.metadata.__dict__["_message_id"] = message.object_id
             keys.append(message.object_id)
@@ -73,7 +75,7 @@ class LocalGrid(Grid):
             node = self.nodes.get(asked.metadata.dst_node_id)
             if node is None:
                 continue
-            context = Context(run_id=1, node_id=1, node_config=node.config, state=RecordDict(), run_config={})
+            context = Context(run_id=1, node_id=1, node_config=node.config, state=RecordDict(), run_config=node.run_config)
             try:
                 reply = node.app(message=asked, context=context)
             except Exception as error:

@@ -22,7 +22,7 @@ from numpy_task import NumpyTask
 class NumpyApp:
     recipe = load(Path(__file__).with_name("recipe.toml"))
 
-    def server(self):
+    def server(self, config):
         return NumpyTask(self.recipe.task.clients)
 
     def silo(self, name, index, config):

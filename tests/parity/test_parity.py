@@ -30,7 +30,7 @@ class App:
     def __init__(self, settings):
         self.recipe = load({**BASE, "name": "deployed"}, settings)
 
-    def server(self):
+    def server(self, config):
         return NumpyTask(3)
 
     def silo(self, name, index, config):

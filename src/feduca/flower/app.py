@@ -35,8 +35,8 @@ class App(Protocol):
     @property
     def recipe(self) -> Recipe: ...
 
-    def server(self) -> Model:
-        """The model, and the server's own test data if it has any."""
+    def server(self, config: Mapping[str, Any]) -> Model:
+        """The model, and the server's own test data if it has any; `config` is `[settings]` of `server.toml`."""
         ...
 
     def silo(self, name: str, index: int, config: Mapping[str, Any]) -> Task:
@@ -54,7 +54,7 @@ class RecipeApp:
     def __init__(self, recipe: Recipe | str | Path) -> None:
         self.recipe = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe))
 
-    def server(self) -> Task:
+    def server(self, config: Mapping[str, Any]) -> Task:
         return make_task(self.recipe, self.recipe.seeds[0])
 
     def silo(self, name: str, index: int, config: Mapping[str, Any]) -> Task:

@@ -60,6 +60,9 @@ def init(
     host: Annotated[list[str] | None, typer.Option(help="A further name of the server (repeatable).")] = None,
     own: Annotated[Path | None, typer.Option("--app", help="A folder with your own deployed.py.")] = None,
     out: Annotated[str, typer.Option(help="Folder for run directories, seen from the server's.")] = "runs",
+    config: Annotated[
+        list[str] | None, typer.Option(help="An entry for server.toml or a silo.toml, e.g. north.data=/data.csv.")
+    ] = None,
     settings: Set = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -70,10 +73,27 @@ def init(
     names = [f"silo-{k}" for k in range(int(silos))] if silos.isdigit() else [s.strip() for s in silos.split(",")]
     more = {} if own is not None else {"task.clients": len(names)}
     chosen = _recipe(source, settings, rounds, seed, **more)
-    folders.init(folder, chosen, names, address=address, hosts=host or [], out=out, app=own)
+    folders.init(
+        folder, chosen, names, address=address, hosts=host or [], out=out, app=own, config=_entries(config or [])
+    )
     typer.echo(
         f"written to {folder}: server/ for {address}, silos/ for {', '.join(names)}; README.md says what goes where"
     )
+
+
+def _entries(config: list[str]) -> dict[str, dict[str, Any]]:
+    """`WHO.KEY=VALUE` as {who: {key: value}}."""
+    from feduca.config import parse_setting
+    from feduca.errors import ConfigError
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in config:
+        dotted, value = parse_setting(text)
+        who, dot, key = dotted.rpartition(".")
+        if not dot or not who:
+            raise ConfigError(f"--config wants WHO.KEY=VALUE, got {text!r}; for instance north.data=/data/north.csv")
+        found.setdefault(who, {})[key] = value
+    return found
 
 
 @app.command()
@@ -184,6 +204,9 @@ def up(
     rounds: Rounds = None,
     seed: Seed = None,
     out: Annotated[Path, typer.Option(help="Folder for run directories.")] = Path("runs"),
+    folder: Annotated[
+        Path | None, typer.Option(help="Bring up this deployment (of `init`) instead of a new one.")
+    ] = None,
     as_json: Json = False,
     again: Again = False,
 ) -> None:
@@ -197,6 +220,11 @@ def up(
     from feduca.flower import deploy
 
     signal.signal(signal.SIGTERM, ended)  # so that everything started is stopped, too
+    if folder is not None:
+        with deploy.standing(folder) as server:
+            result = deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds))
+        _report(result, as_json)
+        return
     _report(deploy.up(chosen, out, silos=silos, again=again, watch=_watch(chosen.rounds)), as_json)
 
 

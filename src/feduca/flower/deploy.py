@@ -151,6 +151,7 @@ def run_directory(server: ServerFolder) -> RunDirectory:
 
 def submit(server: ServerFolder, **changes: Any) -> int:
     """Start the server app on the SuperLink; returns Flower's number of the run."""
+    folders.write_pyproject(server.path / "app", server.settings)  # what the operator changed since
     settings = {**server.settings, "out": str(out_of(server)), "folder": str(server.path), **changes}
     words = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
     return int(flwr(server, "run", "app", CONNECTION, "--run-config", words)["run-id"])

@@ -75,8 +75,12 @@ def init(
     app: Path | None = None,
     ports: Sequence[int] | None = None,
     settings: dict[str, Any] | None = None,
+    config: dict[str, dict[str, Any]] | None = None,
 ) -> Path:
-    """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt."""
+    """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt.
+
+    `config` holds further entries for `server` and for single silos, such as where their data are.
+    """
     from feduca.flower import certificates
 
     host = _host(address)
@@ -105,19 +109,23 @@ def init(
         "folder": "",
         "dry-run": False,
         **(settings or {}),
+        **(config or {}).get("server", {}),
     }
+    strangers = set(config or {}) - {"server", *names}
+    if strangers:
+        raise ConfigError(f"there is no silo {sorted(strangers)[0]!r}; it is server, {', '.join(names)}")
     _write_app(server / "app", recipe, chosen, app)
     listen = bind or (host if host in ("127.0.0.1", "localhost") else "0.0.0.0")
     _toml(server / "server.toml", {"address": address, "bind": listen, "silos": names, "settings": chosen})
     _script(server / "start.sh", 'exec feduca deploy superlink "$(dirname "$0")"')
     _script(server / "run.sh", 'exec feduca deploy run "$(dirname "$0")" "$@"')
     for k, name in enumerate(names):
-        add_silo(folder, name, None if ports is None else ports[k])
+        add_silo(folder, name, None if ports is None else ports[k], (config or {}).get(name))
     (folder / "README.md").write_text(_README.format(address=address, names=", ".join(names)))
     return folder
 
 
-def add_silo(folder: Path, name: str, port: int | None = None) -> Path:
+def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str, Any] | None = None) -> Path:
     """The folder of one more silo, and its public key among the server's."""
     from feduca.flower import certificates
 
@@ -131,7 +139,7 @@ def add_silo(folder: Path, name: str, port: int | None = None) -> Path:
     certificates.make_silo_key(silo)
     shutil.copy(server.path / "ca.crt", silo / "ca.crt")
     shutil.copy(silo / "key.pub", server.path / "keys" / f"{name}.pub")
-    _toml(silo / "silo.toml", {"name": name, "superlink": server.address, "port": port, "config": {}})
+    _toml(silo / "silo.toml", {"name": name, "superlink": server.address, "port": port, "config": config or {}})
     _script(silo / "start.sh", 'exec feduca deploy silo "$(dirname "$0")"')
     return silo
 
@@ -185,6 +193,11 @@ def _write_app(folder: Path, recipe: Recipe, settings: dict[str, Any], own: Path
         for file in own.glob("*.py"):
             shutil.copy(file, folder / file.name)
     _toml(folder / "recipe.toml", _without_none(recipe.plain()))
+    write_pyproject(folder, settings)
+
+
+def write_pyproject(folder: Path, settings: dict[str, Any]) -> None:
+    """What makes `folder` a Flower app with these settings."""
     _toml(
         folder / "pyproject.toml",
         {

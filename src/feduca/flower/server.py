@@ -89,12 +89,12 @@ def server_app(app: App) -> ServerApp:
     @flower.main()
     def main(grid: Grid, context: Context) -> None:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
-        serve(app, grid, Settings.of(context.run_config))
+        serve(app, grid, Settings.of(context.run_config), context.run_config)
 
     return flower
 
 
-def serve(app: App, grid: Grid, settings: Settings) -> Path:
+def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | None = None) -> Path:
     """Run (or continue) the federation behind `grid`; returns the run directory."""
     recipe, seed = app.recipe, app.recipe.seeds[0]
     out = Path(settings.out).expanduser().absolute()
@@ -103,7 +103,7 @@ def serve(app: App, grid: Grid, settings: Settings) -> Path:
     if directory.state() == "finished" and not settings.again and not settings.dry_run:
         log.info("this run is finished already: %s", directory.path)
         return directory.path
-    model = app.server()
+    model = app.server(config or {})
     server = make_server(recipe, seed, cast(Task, model))  # it asks for the number of parameters only
     theta = model.init(seed)
     if settings.dry_run:
