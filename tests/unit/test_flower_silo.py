@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
 
 from feduca.config import load
 from feduca.errors import InputError, RunError
@@ -20,6 +18,8 @@ from feduca.flower.server import Settings, serve
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED, Announcements, LocalSpec
+from local_grid import LocalGrid, Node
+from numpy_task import NumpyTask
 
 BASE = {"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message
-from local_grid import LocalGrid, Node
 
 from feduca.errors import InputError
 from feduca.flower import FedUCAStrategy
 from feduca.flower.vectors import Vector
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED
+from local_grid import LocalGrid, Node
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
 RUN_CONFIG = {"strategy": "feduca", "epochs": 3, "lr": 0.1}
@@ -111,5 +111,5 @@ def test_records_become_vectors_and_back():
     for name in record:
         assert np.array_equal(again[name].numpy(), record[name].numpy())
         assert again[name].numpy().dtype == record[name].numpy().dtype
-    with pytest.raises(InputError, match="'layer.bias' is new or missing"):
+    with pytest.raises(InputError, match=r"'layer\.bias' is new or missing"):
         vector.flat(ArrayRecord({name: record[name] for name in record if name != "layer.bias"}))

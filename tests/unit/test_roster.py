@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy_task import NumpyTask
 
-from feduca import rounds as loop
 from feduca import roster
+from feduca import rounds as loop
 from feduca.config import load
 from feduca.experiment import make_behaviour, make_server
 from feduca.federation import InProcess
 from feduca.mechanisms import registry
 from feduca.roster import Census
 from feduca.types import Allocation
+from numpy_task import NumpyTask
 
 LOCAL = {"local": {"epochs": 1, "batch_size": 10}}
 
@@ -71,7 +71,7 @@ def test_a_silent_silo_is_left_out_and_comes_back(name):
 
 
 def test_patience_zero_never_leaves_anybody_out():
-    seen = play({"mechanism.name": "fedavg"}, dict.fromkeys(range(2, 7), [0]))
+    seen = play({"mechanism.name": "fedavg"}, {t: [0] for t in range(2, 7)})
     assert all(np.allclose(state.pending.alpha, 0.25) for _, _, state in seen)
     assert seen[-1][2].absences.tolist() == [5, 0, 0, 0]
 

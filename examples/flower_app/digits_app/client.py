@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from digits_app import model
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from digits_app import model
 from feduca.flower import rational
 
 RECIPE = {"mechanism": {"name": "feduca"}, "participation": {"rule": "utility"}}  # the server's is the same
@@ -15,7 +15,9 @@ app = ClientApp()
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    x, y, x_val, y_val = model.data(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
+    x, y, x_val, y_val = model.data(
+        int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+    )
     epochs, lr = int(context.run_config["epochs"]), float(context.run_config["lr"])
 
     def fit(arrays: ArrayRecord, config: ConfigRecord) -> ArrayRecord:

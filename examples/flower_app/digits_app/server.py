@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from digits_app import model
-from digits_app.client import RECIPE
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from digits_app import model
+from digits_app.client import RECIPE
 from feduca.flower import FedUCAStrategy
 
 app = ServerApp()

@@ -89,9 +89,9 @@ class Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(5)
         deadline = time.monotonic() + 3
-        while _alive(family) and time.monotonic() < deadline:
+        while alive(family) and time.monotonic() < deadline:
             time.sleep(0.1)
-        _signal_all(_alive(family), signal.SIGKILL)
+        _signal_all(alive(family), signal.SIGKILL)
 
 
 def started(pid: int) -> str:
@@ -118,7 +118,8 @@ def descendants(pid: int) -> list[tuple[int, str]]:
     return found
 
 
-def _alive(family: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+def alive(family: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Those of `family` (ids with starting times) that still run."""
     return [(pid, since) for pid, since in family if since and started(pid) == since and not _zombie(pid)]
 
 
