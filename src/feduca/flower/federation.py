@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from flwr.app import Message, MessageType
@@ -31,7 +31,7 @@ class Patience:
     round_s: float = 3600.0  # for the answers of one round
     silos_s: float = 600.0  # for enough silos to be there
     poll_s: float = 0.25  # between two looks
-    stranger_s: float = 30.0  # until a node that was turned away is asked again
+    stranger_s: float = 60.0  # until a node that was turned away is asked again
 
 
 class FlowerFederation:
@@ -94,7 +94,7 @@ class FlowerFederation:
                     f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
                     " start the others' SuperNodes (`feduca deploy check` helps) and resume"
                 )
-            self._greet(online)
+            self._greet(online, {member.node for member in met.values()})
             for member in self._greetings(online, met):
                 met[member.name] = member
             time.sleep(self._patience.poll_s)
@@ -104,10 +104,10 @@ class FlowerFederation:
         """Nodes that are there now, and the names they were registered with ('' where none)."""
         return {node.node_id: getattr(node, "name", "") or "" for node in self._grid.get_nodes()}
 
-    def _greet(self, online: Mapping[int, str]) -> None:
+    def _greet(self, online: Mapping[int, str], met: Set[int] = frozenset()) -> None:
         """Ask every unknown node who it is."""
         lately = time.monotonic() - self._patience.stranger_s
-        busy = {*self._greeted.values(), *(node for node, when in self._turned_away.items() if when > lately)}
+        busy = {*met, *self._greeted.values(), *(node for node, when in self._turned_away.items() if when > lately)}
         strangers = [node for node in online if node not in busy and self.register.of_node(node) is None]
         messages = [Message(codec.hello_request(self._run), node, MessageType.QUERY) for node in strangers]
         if messages:
