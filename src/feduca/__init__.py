@@ -4,7 +4,8 @@
     for record, clients, state in feduca.iterate(): ... the loop as a generator
     feduca.allocate(zeta, gamma, s)                     the participation program alone, for your own training loop
     feduca.max_participation(zeta, gamma)               the largest set of clients one weight vector can satisfy
-    feduca.load("runs/quickstart/...")                  read a run directory back
+    feduca.load("runs/quickstart/...")                  read a run directory, or exported models, back
+    feduca.export_models("runs/quickstart/...", "out")  the shared model and every silo's, with a model card
     feduca.resume("runs/quickstart/...")                go on with an interrupted one
 
 Names are imported on first use, so that `import feduca` (and `feduca --help`) costs nothing.
@@ -20,8 +21,9 @@ from feduca._version import __version__
 if TYPE_CHECKING:
     from feduca.api import iterate, recipe, resume, run
     from feduca.errors import CheckpointError, ConfigError, DataError, FeducaError, InputError, ProblemError, RunError
+    from feduca.export import Exported, export_models, load
     from feduca.program import allocate, max_participation
-    from feduca.runs import RunResult, load
+    from feduca.runs import RunResult
     from feduca.types import Allocation, LocalSpec, Mechanism, Needs, Scores, Task
 
 _HOME = {
@@ -29,7 +31,9 @@ _HOME = {
     "iterate": "api",
     "recipe": "api",
     "resume": "api",
-    "load": "runs",
+    "load": "export",
+    "export_models": "export",
+    "Exported": "export",
     "RunResult": "runs",
     "allocate": "program",
     "max_participation": "program",
@@ -53,6 +57,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "Exported",
     "FeducaError",
     "InputError",
     "LocalSpec",
@@ -65,6 +70,7 @@ __all__ = [
     "Task",
     "__version__",
     "allocate",
+    "export_models",
     "iterate",
     "load",
     "max_participation",

@@ -59,6 +59,20 @@ def put(x: Array, index: Ints, rows: Array) -> Array:
     return out
 
 
+def numbers(mask: Array, x: Array) -> Array:
+    """A mask as ones and zeros of the dtype of `x`."""
+    return mask.to(x.dtype) if hasattr(mask, "to") else mask.astype(x.dtype)
+
+
+def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:
+    """Each column in ascending order, and the weights of its entries in that order; both `[K, P]`."""
+    if hasattr(rows, "gather"):
+        values, order = rows.sort(0, stable=True)
+        return values, like(rows, weights)[order]
+    order = np.argsort(rows, axis=0, kind="stable")
+    return np.take_along_axis(rows, order, 0), like(rows, weights)[order]
+
+
 def finite(x: Array) -> bool:
     """Whether every entry is a number."""
     return bool(x.isfinite().all()) if hasattr(x, "isfinite") else bool(np.isfinite(x).all())

@@ -12,11 +12,9 @@ def _line(thing: object) -> str:
 
 def catalogue() -> dict[str, dict[str, str]]:
     """Names by kind, each with the first line of what it does."""
-    import sys
-
     return {
         "recipes": config.recipes(),
-        "mechanisms": {name: _line(sys.modules[cls.__module__]) for name, cls in registry.items()},
+        "mechanisms": registry.describe(),
         "rules": {
             "always": _line(participation.Always),
             "accuracy": _line(participation.AccuracyImproves),
@@ -28,7 +26,11 @@ def catalogue() -> dict[str, dict[str, str]]:
             "least-concession": _line(offers.LeastConcession),
             "best-mixture": _line(offers.BestMixture),
         },
-        "reporting": {"truthful": _line(reporting.Truthful), "inflate": _line(reporting.Inflate)},
+        "reporting": {
+            "truthful": _line(reporting.Truthful),
+            "inflate": _line(reporting.Inflate),
+            "understate": _line(reporting.Understate),
+        },
         "memories": {name: _line(type(m)) for name, m in memory.memories.items()},
         "families": {name: _line(type(f)) for name, f in utility.families.items()},
     }

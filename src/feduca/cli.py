@@ -83,17 +83,28 @@ def run(
     out: Out = "runs",
     as_json: Json = False,
     again: Again = False,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Also send rounds to tensorboard or mlflow (repeatable).")
+    ] = None,
 ) -> None:
     """Run one federation."""
-    from feduca import api, display
+    from feduca import api, display, sinks
 
     chosen = _recipe(source, settings, rounds, seed, device)
+    named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
+    tracked = sinks.make(track or [], named, out, chosen.plain())
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
+
+    def follow(record: Any, clients: Any) -> None:
+        progress(record, clients)
+        tracked(record, clients)
+
     try:
-        result = api.run(chosen, out=out, watch=progress, again=again)
+        result = api.run(chosen, out=out, watch=follow, again=again)
     finally:
         progress.close()
+        tracked.close()
     _print_run(result.row(), as_json)
 
 
@@ -127,7 +138,14 @@ def compare(
             table.append(over_seeds([result.row(cell.label) for result in results]))
     finally:
         progress.close()
-    typer.echo(json.dumps(table) if as_json else display.comparison(table))
+    if not chosen.axes:
+        typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        return
+    from feduca import cross
+
+    table = cross.placed(rows, table)
+    typer.echo(json.dumps(table) if as_json else cross.table(chosen, table))
+    typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}/{chosen.name}.png"), err=True)
 
 
 @app.command()
@@ -223,6 +241,69 @@ def doctor(out: Out = "runs", as_json: Json = False) -> None:
             typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
     if any(not f.ok and not f.optional for f in findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
+    grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
+    sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Does it pay to misreport? Everybody inflates; one silo deviates alone; best responses until nobody moves."""
+    from feduca import audit as economist
+
+    chosen = _recipe(source, settings, rounds, None, device)
+    plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
+    found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
+    typer.echo(json.dumps(found) if as_json else economist.text(found))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run directories.", metavar="RUN...")],
+    out: Annotated[str, typer.Option("-o", "--out", help="The page to write.")] = "report.html",
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write all charts into one PDF beside the page.")] = False,
+    figures: Annotated[str | None, typer.Option(help="Also write each chart as SVG, PNG and PDF here.")] = None,
+) -> None:
+    """Show runs as one self-contained page: who is in, who is out and why, what was promised and delivered."""
+    from pathlib import Path
+
+    from feduca.report import write
+
+    for written in write(runs, Path(out), pdf=pdf, figures=figures):
+        typer.echo(f"written to {written}")
+
+
+@app.command()
+def watch(
+    run: Annotated[str, typer.Argument(help="A run directory, or a folder of them.", metavar="RUN")] = "runs",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other than this machine's own, a token is needed.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8765,
+) -> None:
+    """Watch runs in a browser while they go on."""
+    from feduca.dashboard import watch as serve
+
+    serve(run, host, port, lambda line: typer.echo(line, err=True))
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run directory.", metavar="RUN")],
+    out: Annotated[str, typer.Option("-o", "--out", help="Folder for the models.")],
+) -> None:
+    """Write the shared model and every silo's deployed model as safetensors, with a model card."""
+    from feduca.export import export_models
+
+    exported = export_models(run, out)
+    typer.echo(f"{len(exported.models)} models written to {exported.path}")
 
 
 app.add_typer(deploy_app, name="deploy")

@@ -13,6 +13,7 @@ import numpy as np
 from feduca.arrays import mix, put, repeat, select, take, zeros
 from feduca.offers import Asked, Offer
 from feduca.participation import ParticipationRule, Situation
+from feduca.personal import Nothing, Personal
 from feduca.reporting import ReportingPolicy, Truthful
 from feduca.types import (
     DECLINED,
@@ -54,6 +55,8 @@ class Behaviour:
     tolerance: float = 1e-6
     needs: Needs = Needs()  # the mechanism's and the user's (diagnostics); the rule's and the offer's are added
     untouched: bool = False  # silos have a test part that no decision sees
+    personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
+    record_points: bool = False  # send the measured utilities along with the fit, for the report
 
     @property
     def all_needs(self) -> Needs:
@@ -112,12 +115,16 @@ def step(
     if memory.trained.any():
         own_scores = _masked((yield Evaluate(memory.own, clients)), memory.trained)
     offered = yield from how.offer.of(Asked(clients, theta, memory.own, memory.trained, global_scores, own_scores))
+    prepared = yield from how.personal.prepare(memory, asked, how.seed)
+    taken, judged = offered.theta, offered.scores  # what a participant deploys, and what it is worth to it
+    if prepared.model is not None:
+        taken, judged = prepared.model, (yield Evaluate(prepared.model, clients))
     reported = how.decide_by == "reported"
     zeta, gamma = (memory.zeta_reported, memory.gamma_reported) if reported else (memory.zeta, memory.gamma)
     announced = asked.alpha_announced
     # theta = (1 - a) theta_-k + a theta_k, so offer(c) lies at r = a + c (1 - a) of the utility path.
     place = announced + offered.concession * (1 - announced)
-    decision = how.rule.decide(Situation(asked.round, own_scores, offered.scores, place, zeta, gamma, family))
+    decision = how.rule.decide(Situation(asked.round, own_scores, judged, place, zeta, gamma, family))
     join = decision.join | ~memory.trained
     reason = [why if had else "no model of its own yet" for why, had in zip(decision.reason, memory.trained)]
     start = select(join, offered.theta, memory.own)
@@ -126,7 +133,7 @@ def step(
 
     test = {}
     if how.untouched:
-        for name, model in (("deployed", start), ("global", shared), ("own", memory.own)):
+        for name, model in (("deployed", select(join, taken, memory.own)), ("global", shared), ("own", memory.own)):
             if name != "own" or memory.trained.any():
                 test[name] = (yield Evaluate(model, clients, "test")).accuracy
         test["own"] = np.where(memory.trained, test.get("own", np.nan), np.nan)
@@ -140,6 +147,7 @@ def step(
     # Estimate utility, set the threshold (steps 4 and 5).
     r2, capped = np.full(k, np.nan), np.zeros(k, bool)
     zeta, gamma = np.full((k, family.size), np.nan), np.full(k, np.nan)
+    points: dict[str, Floats] = {}
     if needs.curve:
         local = how.leave_out == "local"
         base, known = (memory.own, memory.trained) if local else (memory.contributed, memory.contributes)
@@ -147,8 +155,11 @@ def step(
         r, weights = nodes(how.nodes)
         checking = how.check_every > 0 and (asked.round - 1) % how.check_every == 0
         grid = np.linspace(0, 1, how.check) if checking else np.empty(0)
-        path: Scores = yield Along(without, new, np.tile(np.concatenate([r, grid]), (k, 1)), clients)
+        places = np.tile(np.concatenate([r, grid]), (k, 1))
+        path: Scores = yield Along(without, new, places, clients)
         utility = path.metric(how.metric)
+        if how.record_points:
+            points = {"places": places, "values": utility}
         zeta = family.fit(r, utility[:, : len(r)], weights)
         if checking:
             r2 = r_squared(family, zeta, grid, utility[:, len(r) :])
@@ -160,7 +171,7 @@ def step(
     measurements = Measurements(
         global_=global_scores,
         own=own_scores,
-        offered=offered.scores,
+        offered=judged,
         train_loss=train_loss,
         concession=offered.concession,
         evaluations=offered.evaluations,
@@ -170,6 +181,8 @@ def step(
         r2=r2,
         capped=capped,
         test=test,
+        told=prepared.told,
+        points=points,
     )
     status = [JOINED if yes else DECLINED for yes in join]
     sent = select(join, new, zeros(new, *new.shape))  # a decliner's model stays at home
@@ -184,6 +197,7 @@ def step(
         gamma=gamma,
         zeta_reported=zeta_reported,
         gamma_reported=gamma_reported,
+        extra={**memory.extra, **prepared.extra},
     )
     return after, reports
 

@@ -67,6 +67,7 @@ class UtilityTable(_Table):
     check: int = Field(default=21, ge=4)  # points of the grid R^2 is computed on
     check_every: int = Field(default=1, ge=0)  # rounds between two checks; 0 = never
     leave_out: Literal["local", "contributed"] = "local"  # reading 5
+    record_points: bool = False  # keep the measured points beside each fit (diagnostics keeps them too)
 
 
 class ParticipationTable(_Table):
@@ -90,9 +91,9 @@ class OfferTable(_Table):
 class ReportingTable(_Table):
     """Whether clients tell the truth."""
 
-    kind: Literal["truthful", "inflate"] = "truthful"
-    share: float = 0.0
-    clients: list[int] | None = None  # who inflates; None = all
+    kind: Literal["truthful", "inflate", "understate"] = "truthful"
+    share: float | list[float] = 0.0  # a list has one share per silo
+    clients: list[int] | None = None  # who misreports; None = all
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
 
 
@@ -106,6 +107,20 @@ class AggregationTable(_Table):
     """How updates become the next model."""
 
     eta_s: float = Field(default=1.0, gt=0)
+    kind: Literal["mean", "median", "trimmed"] = "mean"  # the paper's weighted sum; the others respect alpha, too
+    trim: float = Field(default=0.2, ge=0, lt=0.5)  # share of the weight left out at either end of every coordinate
+    clip: float = Field(default=0.0, ge=0)  # shorten updates to this norm; 0 = never
+    clip_median: float = Field(default=0.0, ge=0)  # ... to this multiple of the participants' median norm; 0 = never
+
+
+class GateTable(_Table):
+    """What the server checks before it believes a report."""
+
+    on: bool = True
+    norm: float = Field(default=0.0, ge=0)  # refuse updates longer than this; 0 = no bound (the norms are recorded)
+    plausible: Literal["ignore", "advise", "refuse"] = "advise"  # curves and thresholds that do not fit what follows
+    plausible_tolerance: float = Field(default=0.05, gt=0)
+    plausible_window: int = Field(default=10, ge=1)
 
 
 class EngineTable(_Table):
@@ -157,6 +172,7 @@ class Recipe(_Table):
     reporting: ReportingTable = ReportingTable()
     memory: MemoryTable = MemoryTable()
     aggregation: AggregationTable = AggregationTable()
+    gate: GateTable = GateTable()
     engine: EngineTable = EngineTable()
     checkpoint: CheckpointTable = CheckpointTable()
     compare: list[CompareRow] = []  # a table with one row each ...
@@ -197,6 +213,14 @@ class Recipe(_Table):
         if strangers:
             last = self.task.clients - 1
             raise ConfigError(f"reporting.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
+        given = self.reporting.share
+        shares = given if isinstance(given, list) else [given] * self.task.clients
+        if len(shares) != self.task.clients:
+            raise ConfigError(
+                f"reporting.share lists {len(shares)} silos; give one share for each of the {self.task.clients}"
+            )
+        if self.reporting.kind == "understate" and not all(0 <= share < 1 for share in shares):
+            raise ConfigError(f"reporting.share is {given}; understating takes shares of at least 0 and below 1")
         return self
 
     def plain(self) -> dict[str, Any]:

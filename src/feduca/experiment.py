@@ -10,10 +10,13 @@ from feduca.aggregation import Weighted
 from feduca.client import Behaviour
 from feduca.config import Recipe
 from feduca.federation import InProcess
+from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
 from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
-from feduca.reporting import Inflate, ReportingPolicy, Truthful
+from feduca.personal import Nothing
+from feduca.plausibility import Plausibility
+from feduca.reporting import Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -73,6 +76,8 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
     local = recipe.local.model_dump(exclude={"lr_decay"})
+    g = recipe.gate
+    plausibility = Plausibility(g.plausible_tolerance, window=g.plausible_window, exclude=g.plausible == "refuse")
     return Server(
         mechanism=make_mechanism(recipe),
         memory=memories[recipe.memory.kind],
@@ -80,17 +85,20 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
         local=LocalSpec(**local),
         rounds=recipe.rounds,
         seed=seed,
-        aggregation=Weighted(recipe.aggregation.eta_s),
+        aggregation=Weighted(**recipe.aggregation.model_dump()),
         lr_decay=recipe.local.lr_decay,
         parameters=task.parameters,
         metric=recipe.utility.metric,
         run=f"{recipe.hash()}-s{seed}",
+        gate=Gate(g.norm) if g.on else None,
+        plausibility=plausibility if g.plausible != "ignore" else None,
     )
 
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     p, u, r = recipe.participation, recipe.utility, recipe.reporting
-    needs = make_mechanism(recipe).needs | Needs(curve=recipe.diagnostics)
+    mechanism = make_mechanism(recipe)
+    needs = mechanism.needs | Needs(curve=recipe.diagnostics)
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
@@ -107,6 +115,8 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        personal=getattr(mechanism, "personal", Nothing()),
+        record_points=u.record_points or recipe.diagnostics,
     )
 
 
@@ -135,4 +145,6 @@ def _reporting(recipe: Recipe) -> ReportingPolicy:
     r = recipe.reporting
     if r.kind == "truthful":
         return Truthful()
-    return Inflate(r.share, None if r.clients is None else tuple(r.clients))
+    share = tuple(r.share) if isinstance(r.share, list) else r.share
+    policy = Inflate if r.kind == "inflate" else Understate
+    return policy(share, None if r.clients is None else tuple(r.clients))

@@ -70,10 +70,12 @@ class ClientRecord:
     r2: Column
     capped: Column
     staleness: Column  # rounds since the update in use was made
-    update_norm: Column
+    update_norm: Column  # as received, also of refused updates
     test_deployed: Column | None  # on data no decision ever saw
     test_own: Column | None
     test_global: Column | None
+    advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
+    utility_points: Mapping[str, Any] | None = None  # {"places": [M], "values": [N][M]}, where the recipe asks for them
 
 
 def plain(value: Any) -> Any:

@@ -24,13 +24,35 @@ class Truthful:
         return gamma, zeta
 
 
+def _shares(share: float | tuple[float, ...], liars: tuple[int, ...] | None, clients: Ints) -> Floats:
+    """By how much each of `clients[K]` misreports; 0 for the honest ones. A tuple has one share per silo."""
+    each = np.asarray(share, dtype=float)
+    each = each[clients] if each.ndim else np.full(len(clients), float(each))
+    return each if liars is None else np.where(np.isin(clients, liars), each, 0.0)
+
+
 @dataclass(frozen=True)
 class Inflate:
     """Ask for more: `gamma + share * |gamma|`, all clients or only those named."""
 
-    share: float
+    share: float | tuple[float, ...]
     clients: tuple[int, ...] | None = None
 
     def report(self, gamma: Floats, zeta: Floats, clients: Ints) -> tuple[Floats, Floats]:
-        liar = np.ones(len(clients), bool) if self.clients is None else np.isin(clients, self.clients)
-        return np.where(liar, gamma + self.share * np.abs(gamma), gamma), zeta
+        return gamma + _shares(self.share, self.clients, clients) * np.abs(gamma), zeta
+
+
+@dataclass(frozen=True)
+class Understate:
+    """Claim a lower curve and keep the true threshold: `u - share * |u|`, so that it takes more to be satisfied.
+
+    Every family here is linear in zeta, so scaling zeta scales the curve and keeps it concave. The sign is that of gamma:
+    utilities are accuracies (positive) or negative losses.
+    """
+
+    share: float | tuple[float, ...]
+    clients: tuple[int, ...] | None = None
+
+    def report(self, gamma: Floats, zeta: Floats, clients: Ints) -> tuple[Floats, Floats]:
+        lower = _shares(self.share, self.clients, clients) * np.where(gamma < 0, -1.0, 1.0)
+        return gamma, zeta * (1 - lower)[:, None]

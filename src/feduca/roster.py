@@ -10,7 +10,7 @@ all of them with zeros for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from feduca.arrays import put, take, zeros
 from feduca.types import Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
 
+_NOT_PER_SILO = ("round", "previous", "told")  # of a Round, as an array
 _PER_SILO = ("alpha", "slack", "satisfied", "applied", "fresh", "stored")  # of an Allocation, `[N]` each
 
 
@@ -56,8 +57,9 @@ def allocate(mechanism: Mechanism, state: Any, seen: Round, seed: int) -> tuple[
     n, inside = len(seen.active), np.flatnonzero(seen.active)
     part = replace(
         seen,
-        **{f.name: take(getattr(seen, f.name), inside) for f in fields(Round) if f.name not in ("round", "previous")},
+        **{f.name: take(getattr(seen, f.name), inside) for f in fields(Round) if f.name not in _NOT_PER_SILO},
         previous=_cut(seen.previous, inside),
+        told={name: values[inside] for name, values in seen.told.items()},
     )
     inner, solved = mechanism.allocate(_rows(state, inside, n), part, seed)
     return _merged(state, inner, inside, n), spread(solved, inside, n)
@@ -96,6 +98,7 @@ def grow(state: ServerState, census: Census, mechanism: Mechanism, seed: int) ->
         zeta=np.concatenate([state.zeta, np.full((more, state.zeta.shape[1]), np.nan)]),
         examples=np.asarray(census.examples),
         absences=np.concatenate([state.absences, np.zeros(more, int)]),
+        history={name: np.concatenate([x, np.zeros((more, *x.shape[1:]))]) for name, x in state.history.items()},
     )
 
 
@@ -116,25 +119,51 @@ def _cut(allocation: Allocation, inside: Ints) -> Allocation:
     )
 
 
-# A mechanism's own state is None or a tree of dicts, lists, numbers and arrays; arrays with one row per silo follow the silos.
+# A mechanism's own state is None or a tree of dicts, lists, numbers and arrays. Arrays with a row per silo follow the silos,
+# square ones in both directions; weights that sum to one are scaled to do so among those that remain.
 
 
 def _rows(tree: Any, inside: Ints, n: int) -> Any:
+    """The part of a mechanism's state that belongs to the silos `inside`, of n."""
     if isinstance(tree, dict):
         return {key: _rows(value, inside, n) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return type(tree)(_rows(value, inside, n) for value in tree)
-    return take(tree, inside) if _is_per_silo(tree, n) else tree
+    if not _is_per_silo(tree, n):
+        return tree
+    if _is_square(tree):
+        return tree[np.ix_(inside, inside)]
+    part = take(tree, inside)
+    if not _sums_to_one(tree):
+        return part
+    return part / part.sum() if part.sum() > 0 else np.full(len(inside), 1 / len(inside))
 
 
 def _merged(whole: Any, part: Any, inside: Ints, n: int) -> Any:
     """`whole` with the rows `inside` as `part` has them; what has no rows comes from `part`."""
     if isinstance(whole, dict) and isinstance(part, dict):
         return {key: _merged(whole.get(key), value, inside, n) for key, value in part.items()}
-    if isinstance(whole, Sequence) and isinstance(part, Sequence) and not isinstance(part, str):
-        return type(part)(_merged(a, b, inside, n) for a, b in zip(whole, part))  # type: ignore[call-arg]
-    return put(whole, inside, part) if _is_per_silo(whole, n) and _is_per_silo(part, len(inside)) else part
+    if isinstance(whole, list | tuple) and isinstance(part, list | tuple):
+        return type(part)(_merged(a, b, inside, n) for a, b in zip(whole, part))
+    if not (_is_per_silo(whole, n) and _is_per_silo(part, len(inside))):
+        return part
+    if _is_square(whole) and _is_square(part):
+        full = whole.copy()
+        full[np.ix_(inside, inside)] = part
+        return full
+    if _sums_to_one(whole) and _sums_to_one(part):
+        return put(whole, inside, part * whole[inside].sum()) if len(inside) < n else part
+    return put(whole, inside, part)
 
 
 def _is_per_silo(value: Any, n: int) -> bool:
     return hasattr(value, "shape") and len(value.shape) > 0 and value.shape[0] == n
+
+
+def _is_square(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[0] == value.shape[1]
+
+
+def _sums_to_one(value: Any) -> bool:
+    plain = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f"
+    return plain and bool((value >= 0).all()) and abs(value.sum() - 1) < 1e-9

@@ -9,7 +9,7 @@ or many federations in lockstep. Nothing here knows which, and there is no other
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,9 @@ from feduca import roster, theory
 from feduca.aggregation import Weighted, norms, target
 from feduca.arrays import finite, put, repeat, select, zeros
 from feduca.errors import RunError
+from feduca.gate import Admitted, Gate, refuse
 from feduca.memory import Memory
+from feduca.plausibility import Plausibility, merged
 from feduca.records import ClientRecord, RoundRecord, mean
 from feduca.types import (
     Allocation,
@@ -53,6 +55,8 @@ class Server:
     parameters: int | None = None  # leading entries of theta that are trained; None = all
     metric: str = "accuracy"
     run: str = ""
+    gate: Gate | None = Gate()  # None believes everything: only to see what that costs
+    plausibility: Plausibility | None = None
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
 
 
@@ -99,6 +103,24 @@ def announce(server: Server, state: ServerState) -> Announcements:
     )
 
 
+def admit(server: Server, state: ServerState, asked: Announcements, reports: Reports) -> tuple[ServerState, Admitted]:
+    """The gate between the exchange and everything else; returns the state with what it learnt about plausibility."""
+    if server.gate is None:
+        lengths = norms(repeat(asked.theta, len(reports.clients)) - reports.theta)
+        admitted = Admitted(reports, np.where(reports.joined, lengths, np.nan), [""] * len(reports.clients))
+    else:
+        admitted = server.gate.admit(asked, reports, server.family, server.mechanism.needs, server.metric)
+    if server.plausibility is None:
+        return state, admitted
+    history, said = server.plausibility.judge(
+        state.history, asked, admitted.reports, state.zeta, server.family, server.metric
+    )
+    cleaned = admitted.reports
+    if server.plausibility.exclude:
+        cleaned = refuse(asked, cleaned, [f"implausible: {text}" if text else "" for text in said])
+    return replace(state, history=history), Admitted(cleaned, admitted.norms, merged(admitted.advice, said))
+
+
 def advance(
     server: Server, state: ServerState, reports: Reports, left: Bools | None = None
 ) -> tuple[ServerState, Allocation]:
@@ -114,9 +136,13 @@ def advance(
     gamma[reports.clients[heard]], zeta[reports.clients[heard]] = reports.gamma[heard], reports.zeta[heard]
     train_loss = np.full(n, np.nan)
     train_loss[reports.clients] = reports.measurements.train_loss
+    told = {name: np.full(n, np.nan) for name in reports.measurements.told}
+    for name, values in reports.measurements.told.items():
+        told[name][reports.clients] = values
 
     models = put(repeat(state.theta, n), reports.clients, reports.theta)
     delta = select(joined, repeat(state.theta, n) - models, zeros(state.theta, n, len(state.theta)))
+    delta = server.aggregation.clipped(delta, joined)
 
     mechanism = server.mechanism
     absences = roster.absences(state.absences, reports)
@@ -130,6 +156,7 @@ def advance(
         train_loss=train_loss,
         delta=delta,
         previous=state.pending,
+        told=told,
     )
     inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
     used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
@@ -158,6 +185,7 @@ def advance(
         zeta=zeta,
         examples=state.examples,
         absences=absences,
+        history=state.history,
     )
     return after, solved
 
@@ -183,10 +211,11 @@ def rounds(
             known = census()
             state, left = roster.grow(state, known, server.mechanism, server.seed), known.left
         started = time.perf_counter()
-        reports = yield announce(server, state)
+        asked = announce(server, state)
+        answer = yield asked
         exchanged = time.perf_counter()
-        before = state
-        state, solved = advance(server, before, reports, left)
+        before, admitted = admit(server, state, asked, answer)
+        state, solved = advance(server, before, admitted.reports, left)
         allocated = time.perf_counter()
         scores = evaluate(state.theta)
         done = time.perf_counter()
@@ -196,7 +225,7 @@ def rounds(
             "evaluate": done - allocated,
             "round": done - started,
         }
-        on_round(*_record(server, before, state, solved, reports, scores, seconds), state)
+        on_round(*_record(server, before, state, solved, admitted, scores, seconds), state)
     return state
 
 
@@ -240,11 +269,12 @@ def _record(
     before: ServerState,
     after: ServerState,
     solved: Allocation,
-    reports: Reports,
+    admitted: Admitted,
     scores: Scores | None,
     seconds: dict[str, float],
 ) -> tuple[RoundRecord, ClientRecord]:
     n = len(before.examples)
+    reports = admitted.reports
     seen = reports.measurements
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
@@ -297,7 +327,9 @@ def _record(
     status, reason = ["absent"] * n, ["no answer"] * n
     for k, word, why in zip(reports.clients, reports.status, reports.reason):
         status[k], reason[k] = word, why
-    models = repeat(before.theta, len(reports.clients)) - reports.theta
+    advice = [""] * n
+    for k, text in zip(reports.clients, admitted.advice):
+        advice[k] = text
     test = {name: spread(values) for name, values in seen.test.items()}
     clients = ClientRecord(
         round=before.round,
@@ -321,12 +353,24 @@ def _record(
         r2=spread(seen.r2),
         capped=np.isin(np.arange(n), reports.clients[seen.capped]),
         staleness=staleness,
-        update_norm=spread(np.where(reports.joined, norms(models), np.nan)),
+        update_norm=spread(admitted.norms),
         test_deployed=test.get("deployed"),
         test_own=test.get("own"),
         test_global=test.get("global"),
+        advice=advice if any(advice) else None,
+        utility_points=_points(seen.points, reports.clients, n),
     )
     return record, clients
+
+
+def _points(points: Mapping[str, Floats], clients: Ints, n: int) -> dict[str, Floats] | None:
+    """The measured utilities behind the fits; all silos measure at the same places."""
+    if not points:
+        return None
+    values = np.full((n, points["values"].shape[1]), np.nan)
+    values[clients] = points["values"]
+    heard = np.flatnonzero(np.isfinite(points["places"]).all(1))
+    return {"places": points["places"][heard[0]], "values": values} if len(heard) else None
 
 
 def _bytes(reports: Reports, size: int, n_s: int, curve: int) -> tuple[int, int]:
@@ -334,5 +378,7 @@ def _bytes(reports: Reports, size: int, n_s: int, curve: int) -> tuple[int, int]
     k = len(reports.clients)
     model = 4 * size
     down = k * (model + 8 * (2 + n_s))
-    told = int(np.isfinite(reports.gamma).sum())
-    return down, int(reports.joined.sum()) * model + told * 8 * (1 + curve)
+    curves = int(np.isfinite(reports.gamma).sum())
+    seen = reports.measurements
+    scalars = sum(int(np.isfinite(values).sum()) for values in (seen.train_loss, *seen.told.values()))
+    return down, int(reports.joined.sum()) * model + curves * 8 * (1 + curve) + 8 * scalars

@@ -83,6 +83,7 @@ def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str
     def over(key: str, records: Sequence[Mapping[str, Any]] = rounds) -> float | None:
         return mean([float("nan") if r[key] is None else r[key] for r in records])
 
+    deployed = deployed_accuracy(clients[-LAST:])
     flags = [flag for record in clients[1:] for flag in record["eq1"]]  # round 1 has no own models
     return {
         "accuracy": over("accuracy", rounds[-LAST:]),
@@ -96,10 +97,27 @@ def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str
         "r2": over("r2"),
         "concession": over("concession"),
         "promise_kept": over("promise_kept"),
+        "deployed": mean(deployed),
+        "worst_client": min(deployed),
         "smallest_cohort": rounds[-1]["smallest_cohort"],
         "rounds": len(rounds),
         "seconds": sum(r["seconds"]["round"] for r in rounds),
     }
+
+
+def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Each silo's accuracy with the model it deploys, mean over these rounds: the offer where it joined, else its own.
+
+    On the silo's untouched test part where the recipe sets one aside, else on its validation data.
+    """
+
+    def one(record: Mapping[str, Any], k: int) -> float:
+        if record["test_deployed"] is not None:
+            return record["test_deployed"][k]
+        return record["offered_accuracy" if record["status"][k] == "joined" else "own_accuracy"][k]
+
+    heard = [[one(r, k) for r in clients if r["status"][k] != "absent"] for k in range(len(clients[0]["status"]))]
+    return [mean([float("nan") if v is None else v for v in values]) or 0.0 for values in heard]
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

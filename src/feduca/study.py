@@ -4,7 +4,8 @@
     name = "method"
     values = [{ label = "fedavg", set = { "mechanism.name" = "fedavg" } }, ...]
 
-Settings of later axes win over earlier ones. A recipe with `compare` rows is a study with one axis, `method`.
+Settings of later axes win over earlier ones. A recipe with `compare` rows is a study with one axis, `method`; beside axes, such
+rows come first and stand outside the table, on its first axis alone (a ceiling, say).
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
     names = [name for name, _ in axes]
     plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}})
     found = []
+    if recipe.axes and not keep:
+        extra = recipe.smoke if smoke else {}
+        outside = [(row.label, {**row.set, **extra}) for row in recipe.compare]
+        found = [Cell({names[0]: label}, plain.with_settings(changes)) for label, changes in outside]
     for combination in itertools.product(*chosen):
         settings: dict[str, Any] = {}
         for _, changes in combination:

@@ -136,6 +136,10 @@ class Measurements:
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
+    told: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # a method's own numbers (IncFL: the solo loss); personal.py
+    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places and values [K, M] of the curve
 
     @property
     def eq1(self) -> Bools:
@@ -285,6 +289,7 @@ class Round:
     train_loss: Floats
     delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
     previous: Allocation
+    told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
 
 
 class Mechanism(Protocol):
@@ -329,3 +334,4 @@ class ServerState:
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
     absences: Ints  # [N], rounds in a row without an answer (roster.py)
+    history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each

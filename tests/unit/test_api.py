@@ -145,7 +145,8 @@ def test_summaries_average_the_last_ten_rounds():
          "accuracy": t / 100, "participation": 0.5, "smallest_cohort": 1, "seconds": {"round": 2.0}}
         for t in range(20)
     ]  # fmt: skip
-    clients = [{"eq1": [True, False]}, {"eq1": [True, True]}]
+    client = {"status": ["joined", "declined"], "test_deployed": [0.9, 0.6]}
+    clients = [{**client, "eq1": [True, False]}, {**client, "eq1": [True, True]}]
     summary = runs.summarise(records, clients)
     assert summary["accuracy"] == pytest.approx(0.145)
     assert summary["seconds"] == 40

@@ -71,8 +71,8 @@ def test_linear_slack_serves_the_cheaper_client():
     zeta = [[1e-4, 2, 0], [1e-4, 1, 0]]
     linear = allocate(zeta, [3.0, 3.0], [1.0], objective="linear")
     np.testing.assert_allclose(linear.alpha, [1, 0], atol=1e-6)
-    squared = allocate(zeta, [3.0, 3.0], [1.0])
-    assert 0.2 < squared.alpha[1] < 0.8
+    # squared: minimise (3 - 2 x)^2 + (2 + x)^2 over x, so x = 4/5
+    np.testing.assert_allclose(allocate(zeta, [3.0, 3.0], [1.0]).alpha, [0.8, 0.2], atol=1e-4)
 
 
 def test_kkt_conditions_at_the_optimum():
@@ -267,7 +267,9 @@ def test_problem_files(tmp_path):
     answer = to_json(allocate(**read_problem(path)))
     assert json.loads(json.dumps(answer)) == answer
     assert answer["status"] == OPTIMAL
-    assert {"R", "alpha", "slack", "gap", "satisfied", "reason", "iterations", "primal", "dual", "slack_error"} <= set(answer)
+    assert {"R", "alpha", "slack", "gap", "satisfied", "reason", "iterations", "primal", "dual", "slack_error"} <= set(
+        answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,14 +298,17 @@ def _fresh_process(code):
 
 
 def test_imports_are_light():
-    out = _fresh_process("import sys, feduca.program; print([m for m in ('torch','numba','cvxpy','scipy') if m in sys.modules])")
+    out = _fresh_process(
+        "import sys, feduca.program; print([m for m in ('torch','numba','cvxpy','scipy') if m in sys.modules])"
+    )
     assert out.strip() == "[]"
 
 
 def test_first_solve_of_a_process_takes_under_a_second():
+    """In processor time: wall time would test how busy the machine is."""
     allocate(ZETA, GAMMA, S)  # compiled and cached, here or before
     out = _fresh_process(
-        "import time; from feduca.program import allocate; t = time.perf_counter(); "
-        f"allocate({ZETA}, {GAMMA}, {S}); print(time.perf_counter() - t)"
+        "import time; from feduca.program import allocate; t = time.process_time(); "
+        f"allocate({ZETA}, {GAMMA}, {S}); print(time.process_time() - t)"
     )
     assert float(out) < 1.0

@@ -15,7 +15,9 @@ def parabolas(n=7):
 
 
 def splines(n=7):
-    return np.concatenate([RNG.uniform(0.2, 0.6, (n, 1)), RNG.uniform(-1, 3, (n, 1)), RNG.uniform(0, 6, (n, 7))], axis=1)
+    return np.concatenate(
+        [RNG.uniform(0.2, 0.6, (n, 1)), RNG.uniform(-1, 3, (n, 1)), RNG.uniform(0, 6, (n, 7))], axis=1
+    )
 
 
 def test_nodes_integrate_polynomials_exactly():
@@ -107,7 +109,9 @@ def test_interval_of_nearly_straight_lines():
 
 
 def test_peaks():
-    np.testing.assert_allclose(peaks(Quadratic(), np.array([[1, 1, 0], [1, -1, 0], [1, 4, 0.0]])), [0.5, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(
+        peaks(Quadratic(), np.array([[1, 1, 0], [1, -1, 0], [1, 4, 0.0]])), [0.5, 0, 1], atol=1e-12
+    )
 
 
 def test_general_interval_agrees_with_the_closed_form():

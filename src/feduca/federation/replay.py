@@ -17,6 +17,7 @@ from feduca.errors import InputError, RunError
 from feduca.types import Announcements, Array, Federation, Measurements, Reports, Scores
 
 _SCORES = ("global_", "own", "offered")
+_MAPPINGS = ("test", "told", "points")
 
 
 class Recording:
@@ -70,8 +71,8 @@ def pack(reports: Reports) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         "gamma": reports.gamma,
         "zeta": reports.zeta,
         **{f"{name}.{part}": getattr(getattr(m, name), part) for name in _SCORES for part in ("accuracy", "loss")},
-        **{name: getattr(m, name) for name in vars(m) if name not in (*_SCORES, "test")},
-        **{f"test.{name}": values for name, values in m.test.items()},
+        **{name: getattr(m, name) for name in vars(m) if name not in (*_SCORES, *_MAPPINGS)},
+        **{f"{kind}.{name}": values for kind in _MAPPINGS for name, values in getattr(m, kind).items()},
     }
     words = {"round": reports.round, "status": list(reports.status), "reason": list(reports.reason)}
     return {name: np.ascontiguousarray(value) for name, value in arrays.items()}, words
@@ -82,12 +83,15 @@ def unpack(arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> Report
     rest: dict[str, Any] = dict(arrays)
     head = {name: rest.pop(name) for name in ("clients", "theta", "gamma", "zeta")}
     scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
-    test = {name.removeprefix("test."): rest.pop(name) for name in list(rest) if name.startswith("test.")}
+    mappings: dict[str, Any] = {
+        kind: {name.removeprefix(f"{kind}."): rest.pop(name) for name in list(rest) if name.startswith(f"{kind}.")}
+        for kind in _MAPPINGS
+    }
     return Reports(
         round=words["round"],
         status=tuple(words["status"]),
         reason=tuple(words["reason"]),
-        measurements=Measurements(**scores, **rest, test=test),
+        measurements=Measurements(**scores, **rest, **mappings),
         **head,
     )
 

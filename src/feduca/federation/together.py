@@ -6,7 +6,7 @@ a federation that works client by client gives the same bits wherever the client
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -38,13 +38,11 @@ def together(parts: Sequence[Reports], round: int, theta: Array, curve: int) -> 
     for row, part in enumerate(parts):
         models[row] = part.theta[0] if type(part.theta) is type(theta) else like(theta, part.theta[0])
     measured = [part.measurements for part in parts]
-    names = dict.fromkeys(name for m in measured for name in m.test)
-    test = {name: np.concatenate([m.test.get(name, np.full(1, np.nan)) for m in measured]) for name in names}
     kinds = {"examples": int, "evaluations": int, "capped": bool}
     rest: dict[str, Any] = {
         f.name: _column([getattr(m, f.name) for m in measured], kinds.get(f.name, float))
         for f in fields(Measurements)
-        if f.name not in (*_SCORES, "test")
+        if f.name not in (*_SCORES, "test", "told", "points")
     }
     return Reports(
         round=round,
@@ -58,7 +56,9 @@ def together(parts: Sequence[Reports], round: int, theta: Array, curve: int) -> 
             global_=_scores([m.global_ for m in measured]),
             own=_scores([m.own for m in measured]),
             offered=_scores([m.offered for m in measured]),
-            test=test,
+            test=_mapping([m.test for m in measured]),
+            told=_mapping([m.told for m in measured]),
+            points=_mapping([m.points for m in measured]),
             **rest,
         ),
     )
@@ -89,6 +89,15 @@ def silent(round: int, client: int, status: str, reason: str, theta: Array, curv
             capped=np.zeros(1, bool),
         ),
     )
+
+
+def _mapping(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Named columns `[K, ...]`; NaN for those that have no such name."""
+    shapes = {name: values.shape[1:] for part in parts for name, values in part.items()}
+    return {
+        name: np.concatenate([part.get(name, np.full((1, *shape), np.nan)) for part in parts])
+        for name, shape in shapes.items()
+    }
 
 
 def _column(parts: Sequence[np.ndarray], kind: type) -> np.ndarray:

@@ -192,10 +192,15 @@ def _check_numbers(answer: Reports, expected: Expected) -> None:
     if np.isfinite(answer.gamma[0]) != np.isfinite(answer.zeta[0]).all():
         raise ValueError("a threshold without a curve, or a curve without a threshold")
     m = answer.measurements
-    singles = [getattr(m, name) for name in vars(m) if name not in ("global_", "own", "offered", "test")]
+    singles = [
+        getattr(m, name) for name in vars(m) if name not in ("global_", "own", "offered", "test", "told", "points")
+    ]
     for scores in (m.global_, m.own, m.offered):
         singles += [scores.accuracy, scores.loss]
-    for values in (*singles, *m.test.values()):
+    for values in m.points.values():
+        if values.ndim != 2 or len(values) != 1 or values.shape[1] > 1000 or values.dtype.kind not in "if":
+            raise ValueError(f"measured points have shape {values.shape} and type {values.dtype}")
+    for values in (*singles, *m.test.values(), *m.told.values()):
         if values.shape != (1,) or values.dtype.kind not in "bif":
             raise ValueError(f"a measurement has shape {values.shape} and type {values.dtype}, not one number")
 

@@ -159,6 +159,8 @@ class FedUCAStrategy(Strategy):
         reports = together([parts[place] for place in sorted(parts)], asked.round, asked.theta, curve)
         told = reports.measurements.examples
         self.state = replace(self.state, examples=np.where(told > 0, told, self.state.examples))
+        self.state, admitted = loop.admit(self._server, self.state, asked, reports)
+        reports = admitted.reports
         self.state, solved = loop.advance(self._server, self.state, reports)
         self.history.append(replace(reports, theta=reports.theta[:, :0]))
         for node, status, reason in zip(self._nodes, reports.status, reports.reason):

@@ -1,9 +1,9 @@
 """FedUCA: weights from the participation program.
 
 M. Yashwanth, A. Singh, A. Nayak, S. K. Bulusu, A. Chakraborty. "Federated Learning by Utility-Constrained Stochastic
-Aggregation for Improving Rational Participation." The server draws a mixture s ~ Dir(delta), solves the program of Eq. 6 for the
-strategies R (`program/`), and gives silo k the expected weight alpha_k = sum_i s_i r_k^i. Every choice the paper leaves open is
-an option here; docs/methods/feduca.md goes through them.
+Aggregation for Improving Rational Participation." The server draws a mixture s ~ Dir(delta), solves the program of Eq.
+6 for the strategies R (`program/`), and gives silo k the expected weight alpha_k = sum_i s_i r_k^i. Every choice the
+paper leaves open is an option here; docs/methods/feduca.md goes through them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from feduca.types import Floats
@@ -20,7 +22,7 @@ def strategies_with_sums(n_s: int, n: int, rng: np.random.Generator, spread: flo
     return R / R.sum(1, keepdims=True)
 
 
-def draw(kind: str, n: int, n_s: int, seed: int, delta: float = 0.5) -> dict[str, Floats]:
+def draw(kind: str, n: int, n_s: int, seed: int, delta: float = 0.5) -> dict[str, Any]:
     """Keyword arguments `zeta, gamma, s` for `allocate`.
 
     feasible    thresholds from a random R, a little lowered: zero slack is reachable

@@ -12,7 +12,8 @@ With multipliers xi (demands), lambda (rows), nu (columns), z (signs), g = grad 
                                                                          or  t eta = mu, eta = 1 - xi   (linear)
 
 In both cases a Newton step moves `dt = off + q dxi`, with q = 1, off = 0 or q = t/eta, so t is eliminated client by
-client (eta is carried along because 1 - xi would lose its digits as xi nears 1). With D = xi c + z/x + rho, E = 1/D, den = w + q xi, theta = xi/den the step of a client given dlambda is
+client (eta is carried along because 1 - xi would lose its digits as xi nears 1). With D = xi c + z/x + rho, E = 1/D,
+den = w + q xi and theta = xi/den, the step of a client given dlambda is
 
     dx = P (r - dlambda),   P v = E (v - vbar) - e f (e.v),   vbar = sum(E v)/sum(E)
     e = E (g - gbar),       f = theta/(1 + theta sum e (g - gbar))
@@ -144,7 +145,23 @@ def _backsolve(L, keep, b, x):
 
 @njit(cache=True, error_model="numpy")
 def follow(
-    curve, s, G, active, X, row, column, start, rho, columns, linear, centre, goal, relative_goal, mu_stop, careful, limit
+    curve,
+    s,
+    G,
+    active,
+    X,
+    row,
+    column,
+    start,
+    rho,
+    columns,
+    linear,
+    centre,
+    goal,
+    relative_goal,
+    mu_stop,
+    careful,
+    limit,
 ):
     """Follow the central path from X (feasible, positive, overwritten) until the gap meets its goal.
 

@@ -105,6 +105,8 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
     demanding = problem.demand > -np.inf if selection == "margin" else ~problem.free()
     model = _Model(problem, np.flatnonzero(demanding))
     cp, n, bound = model.cp, problem.n, model.bound
+    if len(bound) == 0:
+        return _select(model, Solution(problem.start(), 0.0, 0), selection, tolerance)
     t = cp.Variable(len(bound), nonneg=True)
     demands = model.surplus + t >= 0
     cost = cp.sum(t) if objective == "linear" else cp.sum_squares(t) / 2
@@ -120,9 +122,15 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
     lower = max(dual_bound(problem, R, each, row, objective) for each in candidates)
     iterations = int(program.solver_stats.num_iters or 0)
 
+    return _select(model, Solution(R, lower, iterations), selection, tolerance)
+
+
+def _select(model: _Model, first: Solution, selection: str, tolerance: float) -> Solution:
+    """Among the optimal weights, those of the selection."""
+    problem, cp, n, bound = model.problem, model.cp, model.problem.n, model.bound
+    R, iterations = first.R, first.iterations
     # The optimal face: a client with slack has the same column in every optimum (strict concavity), so it is fixed; the
     # others need no slack.
-    first = R
     hard = np.flatnonzero(problem.slack(R) > tolerance)
     soft = np.flatnonzero(np.isin(bound, hard, invert=True))
     face = [model.X[:, hard] == n * R[:, hard]] if len(hard) else []
@@ -136,17 +144,17 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
         face += [model.surplus[soft] >= 0] if len(soft) else []
     else:
         if len(soft) == 0:
-            return Solution(R, lower, iterations)
+            return first
         least = cp.Variable()
         goal = cp.Maximize(least)
         face.append(model.surplus[soft] >= least)
     try:
         second = model.solve(goal, face)
     except cp.error.SolverError:
-        return Solution(R, lower, iterations)  # a face without interior: the first solve's point is optimal as well
+        return first  # a face without interior: the first solve's point is optimal as well
     iterations += int(second.solver_stats.num_iters or 0)
     if second.value is not None and np.isfinite(second.value):
         chosen = model.weights()
-        if problem.slack(chosen).max() <= problem.slack(first).max() + tolerance:
+        if problem.slack(chosen).max() <= problem.slack(first.R).max() + tolerance:
             R = chosen
-    return Solution(R, lower, iterations)
+    return Solution(R, first.bound, iterations)

@@ -15,7 +15,12 @@ from feduca.utility import Quadratic, peaks
 
 RELATIVE = 1e-10  # aim an order below what is promised
 MU_CENTRE = 1e-11  # the centre is the limit of the central path; this is close enough to see no difference
-RHO = (1e-6, 1e-8, 1e-10, 1e-12)  # weight of the distance to beta in `closest`, smaller until the slack it costs is nothing
+RHO = (
+    1e-6,
+    1e-8,
+    1e-10,
+    1e-12,
+)  # weight of the distance to beta in `closest`, smaller until the slack it costs is nothing
 PIECES = 1_000_000  # of the piecewise cubics that stand in for a family without any, all clients together
 
 
@@ -44,11 +49,11 @@ def _curve(problem: Problem, kappa: float) -> Any:
 def _stand_in(problem: Problem) -> tuple[Floats, Floats]:
     """A piecewise cubic through any smooth family: its values and slopes, interpolated (cubic Hermite).
 
-    Knots are dense where weights can be. The certificate uses the true curves, so what is lost here is seen there.
+    Knots are dense where weights are. The certificate uses the true curves, so what is lost here is seen there.
     """
     top = float(min(1.0, (problem.n_s * problem.beta).max())) if problem.columns else 1.0
-    pieces = int(np.clip(PIECES // problem.n, 32, 1024))
-    knots = np.concatenate([np.linspace(0, top, pieces + 1), np.linspace(top, 1.0, 9)[1:] if top < 1 else []])
+    pieces = int(np.clip(PIECES // problem.n, 64, 4096))
+    knots = np.concatenate([top * np.linspace(0, 1, pieces + 1) ** 2, np.linspace(top, 1.0, 9)[1:] if top < 1 else []])
     at = np.broadcast_to(knots[:, None], (len(knots), problem.n))
     v, d = problem.family.value(problem.zeta, at).T, problem.family.slope(problem.zeta, at).T
     h = np.diff(knots)
@@ -198,7 +203,9 @@ def select(problem: Problem, objective: str, selection: str, tolerance: float) -
     R, iterations = choose(scaled, Part(first.R, soft, rows))
     iterations += first.iterations
     if problem.slack(R)[soft].max() > tolerance / 2:
-        trouble = f"Selection {selection!r} could not be refined without giving up slack; other optimal weights are returned."
+        trouble = (
+            f"Selection {selection!r} could not be refined without giving up slack; other optimal weights are returned."
+        )
         return Solution(first.R, first.bound, iterations, trouble)
     return Solution(R, first.bound, iterations)
 

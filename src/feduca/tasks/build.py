@@ -13,7 +13,8 @@ from feduca.errors import ConfigError, DataError
 from feduca.rng import stream
 from feduca.tasks import models
 from feduca.tasks.datasets import Dataset, load
-from feduca.tasks.metrics import Score, criterion
+from feduca.tasks.datasets.silos import read_folder
+from feduca.tasks.metrics import Score, criterion, cross_entropy
 from feduca.tasks.partition import Partition, split, table
 from feduca.tasks.pool import Pool
 from feduca.tasks.task import Settings, Silo, TorchTask
@@ -85,10 +86,66 @@ def build_task(
             "groups": [group.tolist() for group in partition.groups],
             "classes_per_silo": (table(partition.train, labels, source.classes) > 0).sum(1).tolist(),
             "partition": partition.checksum,
-            "model": model if isinstance(model, str) else _name(model),
+            "model": _model_name(model),
             "weights": weights,
+            "hidden": None if hidden is None else list(hidden),
+            "vocabulary": source.vocabulary,
         },
     )
+
+
+def build_own_task(
+    folder: str,
+    *,
+    model: Model = "mlp",
+    hidden: Sequence[int] | None = None,
+    target: str = "label",
+    metric: str | Score = "accuracy",
+    loss: str | Callable | None = None,
+    engine: str = "stacked",
+    device: str = "cpu",
+    precision: str = "fp32",
+    chunk: int = 10_000,
+    threads: int | None = None,
+    data_dir: str | None = None,
+) -> TorchTask:
+    """A task over a user's own silos: a folder of files (see datasets.silos). Each silo keeps its own parts and size.
+
+    `metric` is accuracy or auc (classes), r2 (values), or a function of outputs `[n, outputs]` and targets `[n]`;
+    `loss` is cross-entropy or squared-error (by default what goes with the metric), or a function that returns a loss
+    per example.
+    """
+    settings = Settings(engine, device, precision, chunk, threads)
+    settings.check()
+    files = read_folder(folder, target)
+    judge = criterion(metric, loss)
+    parts = [(name, part, x, y) for name, by_part in files.silos.items() for part, (x, y) in by_part.items()]
+    y_all = np.concatenate([y for *_, y in parts])
+    if judge.loss is cross_entropy:
+        if not np.issubdtype(y_all.dtype, np.integer) or y_all.min() < 0:
+            odd = next((y for y in y_all.tolist() if y < 0 or y != round(y)), y_all[0])
+            raise DataError(
+                f"{folder}: targets such as {odd} are not classes 0, 1, ...: number the classes, or use the metric r2"
+            )
+        outputs = max(2, int(y_all.max()) + 1)
+    else:
+        outputs, y_all = 1, y_all.astype(np.float32)
+    starts = np.cumsum([0, *(len(y) for *_, y in parts)])
+    rows: dict[str, dict[str, np.ndarray]] = {name: {} for name in files.silos}
+    for (name, part, _, y), start in zip(parts, starts):
+        rows[name][part] = np.arange(start, start + len(y))
+    members = tuple(Silo(name, by_part, client=k) for k, (name, by_part) in enumerate(rows.items()))
+    pool = Pool.of(np.concatenate([x for _, _, x, _ in parts]), y_all, device=device)
+    test = None if files.test is None else Pool.of(files.test[0], files.test[1].astype(y_all.dtype), device=device)
+    if test is not None and judge.loss is cross_entropy and int(test.y.max()) >= outputs:
+        raise DataError(
+            f"{folder}: the global test set has class {int(test.y.max())}, which no silo has: check the labels"
+        )
+    source = Dataset(folder, *(np.empty(0),) * 4, classes=outputs, labels=())
+    make, weights = _factory(model, hidden, pool, source, data_dir)
+    _check_output(make, pool, outputs)
+    about = {"data": folder, "classes": outputs, "model": _model_name(model), "weights": weights, "metric": judge.name}
+    return TorchTask(make, members, pool, test, judge, settings, about)
 
 
 def _members(partition: Partition, kept: np.ndarray | None) -> tuple[Silo, ...]:
@@ -122,10 +179,14 @@ def _factory(
         return lambda: model, "the module's own"
     if callable(model):
         return model, "as the function makes them"
-    return models.factory(model, pool.example_shape, source.classes, hidden=hidden)
+    return models.factory(
+        model, pool.example_shape, source.classes, hidden=hidden, vocabulary=source.vocabulary, data_dir=data_dir
+    )
 
 
-def _name(model: nn.Module | Callable[[], nn.Module]) -> str:
+def _model_name(model: Model) -> str:
+    if isinstance(model, str):
+        return model
     return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", "a function")
 
 
@@ -142,7 +203,8 @@ def _check_output(make: Callable[[], nn.Module], pool: Pool, outputs: int) -> No
             ) from error
     if shape != (2, outputs):
         raise ConfigError(
-            f"the model turns 2 examples into shape {shape}: it must be (2, {outputs}), one output per class"
+            f"the model turns 2 examples into shape {shape}: it must be (2, {outputs}), one output per class "
+            "(a single one for values)"
         )
 
 

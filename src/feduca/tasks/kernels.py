@@ -1,18 +1,21 @@
+# pyright: reportMissingImports=false, reportIndexIssue=false
 """GPU kernels (Triton) for K small networks at once: what one training step of the paper's CNN spends its time on.
 
 A convolution, its ReLU and its 2 x 2 pooling are one kernel, so the full-size activation never reaches memory: four
-accumulators hold the four places of a pooling window. What backpropagation needs of it is one byte per pooled value, which
-of the four won (or DEAD: the ReLU was off). Images are `[K, B, rows, columns, channels]`; a filter bank is the matrix
-`[K, rows * columns * channels, outputs]`. Strides are 1, there is no padding; the number of outputs is a power of two.
+accumulators hold the four places of a pooling window. What backpropagation needs of it is one byte per pooled value,
+which of the four won (or DEAD: the ReLU was off). Images are `[K, B, rows, columns, channels]`; a filter bank is the
+matrix `[K, rows * columns * channels, outputs]`. Strides are 1, there is no padding; the number of outputs is a power
+of two.
 
 Importing this module needs Triton. The kernels are launched only on CUDA tensors (or under TRITON_INTERPRET=1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -40,6 +43,16 @@ class ConvShape:
         return self.kernel * self.kernel * self.channels
 
 
+@dataclass(frozen=True)
+class Tile:
+    """How a kernel cuts its work: places per program, filter rows at a time, warps, stages of the load pipeline."""
+
+    places: int = 64
+    taps: int = 64
+    warps: int = 4
+    stages: int = 2
+
+
 @triton.jit
 def _dot(a, b, acc, PRECISION: tl.constexpr):
     return tl.dot(a, b, acc, input_precision=PRECISION)
@@ -48,7 +61,7 @@ def _dot(a, b, acc, PRECISION: tl.constexpr):
 @triton.jit
 def _forward(
     x, w, bias, out, winner, B,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(1)
@@ -57,34 +70,31 @@ def _forward(
     image = (k * B + q // (PH * PW)).to(tl.int64)
     place = q % (PH * PW)
     corner = x + (image * (H * W) + (2 * (place // PW)) * W + 2 * (place % PW)) * C
-    o = tl.arange(0, O)
-    acc0 = tl.zeros((BQ, O), tl.float32)
-    acc1 = tl.zeros((BQ, O), tl.float32)
-    acc2 = tl.zeros((BQ, O), tl.float32)
-    acc3 = tl.zeros((BQ, O), tl.float32)
+    o = tl.arange(0, OUT)
+    acc0 = tl.zeros((BQ, OUT), tl.float32)
+    acc1 = tl.zeros((BQ, OUT), tl.float32)
+    acc2 = tl.zeros((BQ, OUT), tl.float32)
+    acc3 = tl.zeros((BQ, OUT), tl.float32)
     for start in range(0, TAPS, BK):
         tap = start + tl.arange(0, BK)
         there = tap < TAPS
-        if C % BK == 0:
-            offset = ((start // C) // KW * W + (start // C) % KW) * C + start % C + tl.arange(0, BK)
-        else:
-            offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
-        f = tl.load(w + (k * TAPS + tap)[:, None] * O + o[None, :], mask=there[:, None], other=0.0)
+        offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
+        f = tl.load(w + (k * TAPS + tap)[:, None] * OUT + o[None, :], mask=there[:, None], other=0.0)
         at = corner[:, None] + offset[None, :]
         mask = valid[:, None] & there[None, :]
         acc0 = _dot(tl.load(at, mask=mask, other=0.0), f, acc0, PRECISION)
         acc1 = _dot(tl.load(at + C, mask=mask, other=0.0), f, acc1, PRECISION)
         acc2 = _dot(tl.load(at + W * C, mask=mask, other=0.0), f, acc2, PRECISION)
         acc3 = _dot(tl.load(at + (W * C + C), mask=mask, other=0.0), f, acc3, PRECISION)
-    best, which = acc0, tl.zeros((BQ, O), tl.int32)
+    best, which = acc0, tl.zeros((BQ, OUT), tl.int32)
     which = tl.where(acc1 > best, 1, which)
     best = tl.maximum(best, acc1)
     which = tl.where(acc2 > best, 2, which)
     best = tl.maximum(best, acc2)
     which = tl.where(acc3 > best, 3, which)
-    best = tl.maximum(best, acc3) + tl.load(bias + k * O + o).to(tl.float32)[None, :]
+    best = tl.maximum(best, acc3) + tl.load(bias + k * OUT + o).to(tl.float32)[None, :]
     which = tl.where(best > 0, which, 4)
-    to = (image * (PH * PW) + place)[:, None] * O + o[None, :]
+    to = (image * (PH * PW) + place)[:, None] * OUT + o[None, :]
     tl.store(out + to, tl.maximum(best, 0.0).to(out.dtype.element_ty), mask=valid[:, None])
     tl.store(winner + to, which.to(tl.uint8), mask=valid[:, None])
 
@@ -92,7 +102,7 @@ def _forward(
 @triton.jit
 def _filter_gradient(
     x, d, winner, parts, bias_parts, B, K,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, EACH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -101,17 +111,17 @@ def _filter_gradient(
     tap = tl.program_id(0) * BK + tl.arange(0, BK)
     there = tap < TAPS
     offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
-    o = tl.arange(0, O)
+    o = tl.arange(0, OUT)
     count = B * PH * PW
-    acc = tl.zeros((BK, O), tl.float32)
-    bias = tl.zeros((O,), tl.float32)
+    acc = tl.zeros((BK, OUT), tl.float32)
+    bias = tl.zeros((OUT,), tl.float32)
     for start in range(0, EACH, BQ):
         q = split * EACH + start + tl.arange(0, BQ)
         valid = q < count
         image = (k * B + q // (PH * PW)).to(tl.int64)
         place = q % (PH * PW)
         corner = x + (image * (H * W) + (2 * (place // PW)) * W + 2 * (place % PW)) * C
-        to = (image * (PH * PW) + place)[:, None] * O + o[None, :]
+        to = (image * (PH * PW) + place)[:, None] * OUT + o[None, :]
         g = tl.load(d + to, mask=valid[:, None], other=0.0)
         which = tl.load(winner + to, mask=valid[:, None], other=4)
         bias += tl.sum(tl.where(which < 4, g, 0.0).to(tl.float32), 0)
@@ -125,15 +135,15 @@ def _filter_gradient(
             tl.trans(tl.load(at + (W * C + C), mask=mask, other=0.0)), tl.where(which == 3, g, zero), acc, PRECISION
         )
     row = split * K + k
-    tl.store(parts + (row * TAPS + tap)[:, None] * O + o[None, :], acc, mask=there[:, None])
+    tl.store(parts + (row * TAPS + tap)[:, None] * OUT + o[None, :], acc, mask=there[:, None])
     if tl.program_id(0) == 0:
-        tl.store(bias_parts + row * O + o, bias)
+        tl.store(bias_parts + row * OUT + o, bias)
 
 
 @triton.jit
 def _input_gradient(
     d, winner, w, out, B,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, O: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(1)
@@ -142,19 +152,19 @@ def _input_gradient(
     image = (k * B + m // (H * W)).to(tl.int64)
     row = (m % (H * W)) // W
     column = m % W
-    o = tl.arange(0, O)
+    o = tl.arange(0, OUT)
     c = tl.arange(0, C)
     acc = tl.zeros((BM, C), tl.float32)
     for tap in range(KH * KW):
         y = row - tap // KW
         z = column - tap % KW
         inside = valid & (y >= 0) & (y < 2 * PH) & (z >= 0) & (z < 2 * PW)
-        at = (image * (PH * PW) + (y // 2) * PW + z // 2)[:, None] * O + o[None, :]
+        at = (image * (PH * PW) + (y // 2) * PW + z // 2)[:, None] * OUT + o[None, :]
         g = tl.load(d + at, mask=inside[:, None], other=0.0)
         which = tl.load(winner + at, mask=inside[:, None], other=4)
         mine = ((y % 2) * 2 + z % 2)[:, None]
         g = tl.where(which.to(tl.int32) == mine, g, tl.zeros_like(g))
-        f = tl.load(w + ((k * KH * KW + tap) * C + c)[None, :] * O + o[:, None])
+        f = tl.load(w + ((k * KH * KW + tap) * C + c)[None, :] * OUT + o[:, None])
         acc = _dot(g, f, acc, PRECISION)
     to = (image * (H * W) + row * W + column)[:, None] * C + c[None, :]
     tl.store(out + to, acc.to(out.dtype.element_ty), mask=valid[:, None])
@@ -227,7 +237,7 @@ def _descend(
     g, p, anchor, shadow, hyper, parts, sizes, step, K, P, BLOCKS,
     PROX: tl.constexpr, CLIP: tl.constexpr, SHADOW: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """p -= lr * scale * (gradient + decay p (+ mu (p - anchor))) where the client still trains; the copy in `shadow`."""
+    """p -= lr * scale * (gradient + decay p (+ mu (p - anchor))) while the client trains; the copy in `shadow`."""
     k = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = k.to(tl.int64) * P + i
@@ -251,62 +261,78 @@ def _descend(
 # Launchers
 
 
-def _block(taps: int, channels: int) -> int:
-    """How many rows of the filter matrix to take at a time."""
-    return 64 if channels % 64 == 0 else (32 if channels % 32 == 0 else min(64, max(16, triton.next_power_of_2(taps))))
-
-
-def convolve(x: Tensor, w: Tensor, bias: Tensor, shape: ConvShape, precision: str = "tf32") -> tuple[Tensor, Tensor]:
+def convolve(
+    x: Tensor, w: Tensor, bias: Tensor, shape: ConvShape, precision: str = "tf32", tile: Tile | None = None
+) -> tuple[Tensor, Tensor]:
     """`maxpool2(relu(x * w + bias))` and which place of each window won. `x[K, B, H, W, C]`, `w[K, taps, O]`."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
     out = torch.empty(K, B, rows, columns, shape.outputs, dtype=x.dtype, device=x.device)
     winner = torch.empty(out.shape, dtype=torch.uint8, device=x.device)
-    BQ = 64
-    _forward[(triton.cdiv(B * rows * columns, BQ), K)](
+    tile = tile or _fit(FORWARD, x)
+    _forward[(triton.cdiv(B * rows * columns, tile.places), K)](
         x, w, bias, out, winner, B,
-        H=shape.rows, W=shape.columns, C=shape.channels, O=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
-        PH=rows, PW=columns, BQ=BQ, BK=_block(shape.taps, shape.channels), PRECISION=precision,
-        num_warps=4, num_stages=3,
+        H=shape.rows, W=shape.columns, C=shape.channels, OUT=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
+        PH=rows, PW=columns, BQ=tile.places, BK=tile.taps, PRECISION=precision,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out, winner
 
 
 def filter_gradient(
-    x: Tensor, d: Tensor, winner: Tensor, shape: ConvShape, precision: str = "tf32", splits: int | None = None
+    x: Tensor,
+    d: Tensor,
+    winner: Tensor,
+    shape: ConvShape,
+    precision: str = "tf32",
+    tile: Tile | None = None,
+    splits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of filters `[K, taps, O]` and bias `[K, O]` (both fp32) from `d`, the gradient at the pooled output."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
-    BK = 64
-    tiles = triton.cdiv(shape.taps, BK)
-    if splits is None:  # enough programs to fill the chip a few times over
-        splits = max(1, min(triton.cdiv(528, tiles * K), triton.cdiv(B * rows * columns, 256)))
-    BQ = 64
-    each = triton.cdiv(triton.cdiv(B * rows * columns, splits), BQ) * BQ
+    tile = tile or _fit(FILTER_GRADIENT, x)
+    tiles, places = triton.cdiv(shape.taps, tile.taps), B * rows * columns
+    if splits is None:  # enough programs to fill the chip a few times over, each with enough to do
+        splits = max(1, min(triton.cdiv(PROGRAMS, tiles * K), places // 256))
+    each = triton.cdiv(triton.cdiv(places, splits), tile.places) * tile.places
     parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
     bias_parts = torch.empty(splits, K, shape.outputs, dtype=torch.float32, device=x.device)
     _filter_gradient[(tiles, K, splits)](
         x, d, winner, parts, bias_parts, B, K,
-        H=shape.rows, W=shape.columns, C=shape.channels, O=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
-        PH=rows, PW=columns, BQ=BQ, BK=BK, EACH=each, PRECISION=precision,
-        num_warps=4, num_stages=3,
+        H=shape.rows, W=shape.columns, C=shape.channels, OUT=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
+        PH=rows, PW=columns, BQ=tile.places, BK=tile.taps, EACH=each, PRECISION=precision,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return parts.sum(0), bias_parts.sum(0)
 
 
-def input_gradient(d: Tensor, winner: Tensor, w: Tensor, shape: ConvShape, precision: str = "tf32") -> Tensor:
-    """The gradient at the convolution's input, `[K, B, H, W, C]`; the channels must be a power of two of at least 16."""
+def input_gradient(
+    d: Tensor, winner: Tensor, w: Tensor, shape: ConvShape, precision: str = "tf32", tile: Tile | None = None
+) -> Tensor:
+    """The gradient at the convolution's input, `[K, B, H, W, C]`; the channels must be a power of two from 16 on."""
     K, B = d.shape[:2]
     rows, columns = shape.pooled
     out = torch.empty(K, B, shape.rows, shape.columns, shape.channels, dtype=d.dtype, device=d.device)
-    BM = 128
-    _input_gradient[(triton.cdiv(B * shape.rows * shape.columns, BM), K)](
+    tile = tile or _fit(INPUT_GRADIENT, d)
+    _input_gradient[(triton.cdiv(B * shape.rows * shape.columns, tile.places), K)](
         d, winner, w, out, B,
-        H=shape.rows, W=shape.columns, C=shape.channels, O=shape.outputs, KH=shape.kernel, KW=shape.kernel,
-        PH=rows, PW=columns, BM=BM, PRECISION=precision, num_warps=8, num_stages=3,
+        H=shape.rows, W=shape.columns, C=shape.channels, OUT=shape.outputs, KH=shape.kernel, KW=shape.kernel,
+        PH=rows, PW=columns, BM=tile.places, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
+
+
+# The tiles that were fastest on an H200 (benchmarks/engine.py sweeps them), in bf16.
+FORWARD = Tile(places=64, taps=64, warps=4, stages=2)
+FILTER_GRADIENT = Tile(places=64, taps=64, warps=4, stages=2)
+INPUT_GRADIENT = Tile(places=128, taps=64, warps=8, stages=2)
+PROGRAMS = 528
+
+
+def _fit(tile: Tile, x: Tensor) -> Tile:
+    """The tile for this type: fp32 takes twice the shared memory."""
+    return replace(tile, stages=min(tile.stages, 2)) if x.dtype == torch.float32 else tile
 
 
 def gather(
@@ -352,9 +378,7 @@ def descend(
     assert blocks == triton.cdiv(P, BLOCK), "scratch must hold one number per block of 4096 parameters"
     pull = p if anchor is None else anchor
     if clip:
-        _squares[(blocks, K)](
-            g, p, pull, hyper, parts, P, blocks, PROX=anchor is not None, BLOCK=BLOCK, num_warps=8
-        )
+        _squares[(blocks, K)](g, p, pull, hyper, parts, P, blocks, PROX=anchor is not None, BLOCK=BLOCK, num_warps=8)
     _descend[(blocks, K)](
         g, p, pull, p if shadow is None else shadow, hyper, parts, sizes, step, K, P, blocks,
         PROX=anchor is not None, CLIP=clip, SHADOW=shadow is not None, PARTS=triton.next_power_of_2(blocks),
@@ -382,13 +406,15 @@ class ConvReluPool(torch.autograd.Function):
 
 
 def dot_precision(dtype: torch.dtype) -> str:
-    """How products of this type are taken: fp32 exactly, unless PyTorch's switch allows tf32."""
-    return "tf32" if dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    """How products of this type are taken: fp32 in three tf32 products (all but exact), or one where PyTorch allows."""
+    return "tf32" if dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
 
 
 def layer(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     """K convolutions with ReLU and pooling: `weight[K, O, C, k, k]`, `x[K, B, H, W, C]`; in bf16 under autocast."""
     dtype = torch.bfloat16 if torch.is_autocast_enabled(x.device.type) else torch.float32
+    if short := -weight.shape[2] % 4:  # channels by fours can be loaded at once
+        x, weight = F.pad(x, (0, short)), F.pad(weight, (0, 0, 0, 0, 0, short))
     outputs, channels, kernel = weight.shape[1:4]
     shape = ConvShape(x.shape[2], x.shape[3], channels, outputs, kernel)
     matrix = weight.permute(0, 3, 4, 2, 1).reshape(len(weight), shape.taps, outputs)

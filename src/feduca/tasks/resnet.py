@@ -1,0 +1,141 @@
+"""ResNet-18 with GroupNorm (two groups) for BatchNorm, the stem for large images kept, and its ImageNet weights.
+
+Names of the tensors are torchvision's, so that its published state dict fits: convolutions are taken as they are, the
+scale and shift of each BatchNorm become the GroupNorm's, running statistics and the 1000-class layer are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from feduca.errors import DataError
+from feduca.tasks.convolution import convolve
+from feduca.tasks.networks import Dense, Params, StackedModel, dense
+
+NORM_GROUPS = 2
+EPSILON = 1e-5
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # width and stride of the four stages, two blocks each
+FILES = ("resnet18-f37072fd.pth", "resnet18-5c106cde.pth")  # torchvision's, new and old
+
+
+class Block(nn.Module):
+    """Two 3 x 3 convolutions and a shortcut."""
+
+    def __init__(self, channels: int, width: int, stride: int):
+        super().__init__()
+        self.stride = stride
+        self.conv1 = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.GroupNorm(NORM_GROUPS, width, EPSILON)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.GroupNorm(NORM_GROUPS, width, EPSILON)
+        self.downsample = None
+        if stride != 1 or channels != width:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(channels, width, 1, stride, bias=False), nn.GroupNorm(NORM_GROUPS, width, EPSILON)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        return F.relu(out + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(StackedModel):
+    """ResNet-18 with GroupNorm."""
+
+    first = "conv1"
+
+    def __init__(self, outputs: int, channels: int = 3, widths: Sequence[tuple[int, int]] = STAGES):
+        super().__init__()
+        width = widths[0][0]
+        self.conv1 = nn.Conv2d(channels, width, 7, 2, 3, bias=False)
+        self.bn1 = nn.GroupNorm(NORM_GROUPS, width, EPSILON)
+        for i, (wide, stride) in enumerate(widths, start=1):
+            setattr(self, f"layer{i}", nn.Sequential(Block(width, wide, stride), Block(wide, wide, 1)))
+            width = wide
+        self.stages = len(widths)
+        self.fc = Dense(width, outputs)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        for i in range(1, self.stages + 1):
+            x = self.get_submodule(f"layer{i}")(x)
+        return self.fc(x.mean((2, 3)))
+
+    def stem(self, params: Params, x: Tensor) -> Tensor:
+        return _conv(params, "conv1", x.movedim(2, 4), 2, 3)
+
+    def rest(self, params: Params, h: Tensor) -> Tensor:
+        h = F.relu(_norm(params, "bn1", h))
+        h = F.max_pool2d(h.flatten(0, 1).movedim(3, 1), 3, 2, 1).movedim(1, 3).unflatten(0, h.shape[:2])
+        for i in range(1, self.stages + 1):
+            for j, block in enumerate(self.get_submodule(f"layer{i}").children()):
+                assert isinstance(block, Block)
+                name = f"layer{i}.{j}"
+                out = F.relu(_norm(params, f"{name}.bn1", _conv(params, f"{name}.conv1", h, block.stride, 1)))
+                out = _norm(params, f"{name}.bn2", _conv(params, f"{name}.conv2", out, 1, 1))
+                if block.downsample is not None:
+                    h = _norm(params, f"{name}.downsample.1", _conv(params, f"{name}.downsample.0", h, block.stride, 0))
+                h = F.relu(out + h)
+        return dense(params, "fc", h.mean((2, 3)))
+
+
+def _conv(params: Params, name: str, x: Tensor, stride: int, padding: int) -> Tensor:
+    """K convolutions of `x[K, B, H, W, C]`; on a CPU one after the other, on a GPU as batched products."""
+    weight = params[f"{name}.weight"]
+    if x.is_cuda:
+        return convolve(x, weight, stride, padding)
+    planes = x.movedim(4, 2)
+    each = [F.conv2d(planes[k], weight[k], None, stride, padding) for k in range(len(x))]
+    return torch.stack(each).movedim(2, 4)
+
+
+def _norm(params: Params, name: str, x: Tensor) -> Tensor:
+    """K GroupNorms of `x[K, B, H, W, C]`."""
+    grouped = x.unflatten(4, (NORM_GROUPS, -1)).float()
+    variance, mean = torch.var_mean(grouped, dim=(2, 3, 5), correction=0, keepdim=True)
+    normal = ((grouped - mean) * torch.rsqrt(variance + EPSILON)).flatten(4)
+    scale, shift = (params[f"{name}.{part}"][:, None, None, None] for part in ("weight", "bias"))
+    return torch.addcmul(shift, normal, scale).to(x.dtype)
+
+
+def published(data_dir: Path) -> tuple[dict[str, Tensor], str] | None:
+    """torchvision's ImageNet state dict: its file in the data directory, else torchvision's; None without either."""
+    for name in FILES:
+        path = data_dir / name
+        if path.is_file():
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True), f"ImageNet ({name})"
+            except Exception as error:  # torch raises many kinds for a damaged file
+                raise DataError(
+                    f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again"
+                ) from error
+    try:
+        from torchvision.models import ResNet18_Weights  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    try:
+        return ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False), "ImageNet (torchvision)"
+    except OSError:  # no network
+        return None
+
+
+def take(model: ResNet18, state: Mapping[str, Tensor], source: str) -> None:
+    """Copy what fits of a published state dict into `model`; all its convolutions and norms must be there."""
+    own = model.state_dict()
+    wanted = [name for name in own if not name.startswith("fc.")]
+    for name in wanted:
+        if name not in state or state[name].shape != own[name].shape:
+            seen = tuple(state[name].shape) if name in state else "missing"
+            raise DataError(
+                f"{source}: {name} is {seen}, not {tuple(own[name].shape)}: use torchvision's resnet18 file"
+            )
+    model.load_state_dict({name: state[name] for name in wanted}, strict=False)
