@@ -148,7 +148,7 @@ def _merged(whole: Any, part: Any, inside: Ints, n: int) -> Any:
     if not (_is_per_silo(whole, n) and _is_per_silo(part, len(inside))):
         return part
     if _is_square(whole) and _is_square(part):
-        full = whole.copy()
+        full = np.array(whole)
         full[np.ix_(inside, inside)] = part
         return full
     if _sums_to_one(whole) and _sums_to_one(part):
