@@ -95,8 +95,8 @@ def _forward(
     acc2 = tl.zeros((BQ, OUT), tl.float32)
     acc3 = tl.zeros((BQ, OUT), tl.float32)
     for start in range(0, TAPS, BK):
-        if C % BK == 0:  # the whole step lies in one place of the filter: one scalar offset
-            at = corner[:, None] + (((start // C) // KW * W + (start // C) % KW) * C + start % C + j)[None, :]
+        if C == BK:  # one place of the filter at a time: one scalar offset
+            at = corner[:, None] + (((start // C) // KW * W + (start // C) % KW) * C + j)[None, :]
         else:
             tap = start + j
             at = corner[:, None] + (((tap // C) // KW * W + (tap // C) % KW) * C + tap % C)[None, :]
