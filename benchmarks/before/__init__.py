@@ -1,1 +1,1 @@
-"""The GPU step as it was before the un-pooled kernels: what benchmarks/sweep.py compares with, to go once that is settled."""
+"""The GPU step before the un-pooled kernels: benchmarks/sweep.py compares with it, until that is settled."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from before import kernels
-from feduca.tasks.batches import Plan
 from before.kernels import ConvShape
+from feduca.tasks.batches import Plan
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, cross_entropy
 from feduca.tasks.models import CNN, MLP

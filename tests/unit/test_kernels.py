@@ -5,6 +5,7 @@ Skipped where Triton is not installed.
 
 import inspect
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_convolution_and_its_gradients(sizes, tile):
         close(kernels.input_unpooled(bordered, w, shape, "ieee", tile), dx)
 
 
-def pictures(n=80, side=16, channels=3):
+def pictures(n=24, side=16, channels=3):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (n, side, side, channels), dtype=np.uint8)
     y = np.arange(n) % 4
@@ -98,6 +99,7 @@ def pictures(n=80, side=16, channels=3):
     return Dataset("pictures", x, y, x[:8], y[:8], 4, tuple("0123"), mean, mean / 2)
 
 
+@pytest.mark.slow  # the interpreter is
 @pytest.mark.parametrize("model", ["cnn", "mlp"])
 @pytest.mark.parametrize(
     "spec",
@@ -110,6 +112,7 @@ def pictures(n=80, side=16, channels=3):
 def test_trainer_equals_the_sequential_engine(model, spec):
     from feduca.tasks.models import CNN, MLP
 
+    spec = replace(spec, augment=spec.augment and model == "cnn")
     settings = {"data": pictures(), "clients": 2, "classes_per_client": 2, "engine": "sequential"}
 
     def small():

@@ -37,6 +37,7 @@ def fits(module: object, criterion: Criterion, spec: LocalSpec) -> bool:
         and spec.optimiser == "sgd"
         and not spec.momentum
         and spec.objective == "mean"
+        and not (spec.augment and isinstance(module, MLP))  # images that are flat already cannot be moved
     )
 
 
