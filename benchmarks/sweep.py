@@ -166,7 +166,7 @@ class Case:
 
 
 def errors_of(name: str, kind: str, precision: str) -> dict:
-    """Every way against PyTorch in float64: errors relative to the largest value, and whether repetition is bit-equal."""
+    """Every way against PyTorch in float64: errors relative to the largest value; is a repetition bit-equal?"""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     case = Case(name, 3, 7, getattr(torch, kind), precision)
     shape = case.shape
