@@ -4,14 +4,13 @@
     python benchmarks/engine.py gpu [--data DIR] [--out FILE] [--part kernels round lockstep real]
 
 `gpu` checks our convolution against plain PyTorch, times it beside others, and times whole rounds at the paper's sizes
-on synthetic images (benchmarks/sweep.py: our kernels one by one, and their tiles). `--data DIR` (a folder with cifar-10-batches-bin) adds a short federation on the
-real CIFAR-10.
+on synthetic images (benchmarks/sweep.py: our kernels one by one, and their tiles). `--data DIR` (a folder with
+cifar-10-batches-bin) adds a short federation on the real CIFAR-10.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 import platform
