@@ -28,6 +28,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from feduca.tasks import Dataset, build_task
+from feduca.tasks.engines import Stacked
 from feduca.types import LocalSpec
 
 RESULTS: dict = {}
@@ -58,7 +59,7 @@ def pictures(side: int, channels: int, train: int = 50_000, test: int = 10_000, 
 
 def plain_loop(
     data: Dataset, rows: list[np.ndarray], spec: LocalSpec, start: nn.Module, order: list
-) -> list[nn.Module]:
+) -> list[nn.Sequential]:
     """The same work as everybody writes it: nn.Linear, torch.optim, one client after the other."""
     x_all = torch.from_numpy(data.x_train)
     y_all = torch.from_numpy(data.y_train)
@@ -124,10 +125,10 @@ def cpu(rounds: int) -> None:
             losses["stacked"] = float(task.evaluate(ours, clients, "train").loss.mean())
             flat = []
             for model in models:
-                tensors = {}
+                state, tensors = model.state_dict(), {}
                 for i, j in enumerate((1, 3, 5)):
-                    tensors[f"layers.{i}.weight"] = model[j].weight.detach().t()
-                    tensors[f"layers.{i}.bias"] = model[j].bias.detach()
+                    tensors[f"layers.{i}.weight"] = state[f"{j}.weight"].t()
+                    tensors[f"layers.{i}.bias"] = state[f"{j}.bias"]
                 flat.append(task.layout.pack(tensors))
             losses["plain loop"] = float(task.evaluate(torch.stack(flat), clients, "train").loss.mean())
         # Clocks of a shared machine wander: the ratio of medians, and of the fastest rounds.
@@ -330,7 +331,8 @@ def profile(data: Dataset) -> None:
     task = build_task(data=data, model="cnn", device="cuda", precision="bf16")
     spec = LocalSpec(epochs=1, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=True)
     task.train(task.init(0).expand(10, -1), np.arange(10), spec, 0, 0)
-    trainer = next(iter(task.engine.kept["trainers"].made.values()))
+    assert isinstance(task.engine, Stacked)
+    trainer = next(iter(task.engine.kept["fused"].made.values()))
     with torch.no_grad(), profiler(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(10):
             trainer.step_number.zero_()

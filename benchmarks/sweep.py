@@ -241,7 +241,7 @@ def trainers(way: str) -> type:
 def workers_part(workers: int, seconds: float = 60) -> None:
     """In parallel processes: the errors of every way, and all candidates compiled."""
     jobs = [(key, tile, programs) for key, tries in CANDIDATES.items() for tile, programs in tries]
-    kinds = (("bfloat16", "tf32"), ("float32", "tf32"), ("float32", "ieee"))
+    kinds = (("bfloat16", "tf32"), ("float32", "tf32"), ("float32", "tf32x3"))
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     warming = {way: pool.submit(warm, way) for way in ("before", "now")}
     checks = {(name, *kinds[0]): pool.submit(errors_of, name, *kinds[0]) for name in SHAPES}
@@ -381,7 +381,7 @@ def rounds_part() -> None:
             again = task.train(models, np.arange(K), spec, 0, seeds)
             torch.cuda.synchronize()
             seconds = time.perf_counter() - began
-            trainer = next(iter(task.engine.kept["trainers"].made.values()))
+            trainer = next(iter(task.engine.kept["fused"].made.values()))
             replay = _replay(trainer) / count
             row[way] = {
                 "step_ms": replay,

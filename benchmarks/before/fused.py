@@ -20,7 +20,7 @@ from before.kernels import ConvShape
 from feduca.tasks.batches import Plan
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, cross_entropy
-from feduca.tasks.models import CNN, MLP
+from feduca.tasks.networks import CNN, MLP
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 

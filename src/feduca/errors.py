@@ -4,7 +4,8 @@
     |-- InputError              the user's input is wrong: what, the value seen, what to do (exit code 2)
     |   |-- ConfigError         a recipe, a TOML file or a --set
     |   |-- ProblemError        a participation program that is not one
-    |   `-- DataError           a data set that is missing, damaged or does not fit
+    |   |-- DataError           a data set that is missing, damaged or does not fit
+    |   `-- CheckpointError     a checkpoint that is damaged or belongs to another run
     `-- RunError                something went wrong while running (exit code 1)
 
 Every message is one line. Nothing else is caught: an unexpected exception is a bug and keeps its traceback.
@@ -31,6 +32,10 @@ class ProblemError(InputError):
 
 class DataError(InputError):
     """A data set is missing, damaged, or does not fit the recipe."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint is damaged, or belongs to another run."""
 
 
 class RunError(FeducaError):

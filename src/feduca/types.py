@@ -61,17 +61,30 @@ class Scores:
 class Task(Protocol):
     """A model, an optimiser and the data of every silo; the only thing that touches examples."""
 
-    silos: Sequence[str]
-    examples: Ints  # training examples per silo
-    parameters: int  # leading entries of theta that are trained; the rest are buffers, averaged plainly
-    size: int  # all entries of theta
+    @property
+    def silos(self) -> Sequence[str]: ...
+
+    @property
+    def examples(self) -> Ints:
+        """Training examples per silo."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """How many leading entries of theta are trained; the rest are buffers, averaged plainly."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """All entries of theta."""
+        ...
 
     def init(self, seed: int) -> Array:
         """The initial model, `theta[size]`."""
         ...
 
     def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Array | None = None
+        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
     ) -> Array:
         """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to."""
         ...
@@ -119,8 +132,14 @@ class Measurements:
     evaluations: Ints  # forward passes over the validation data to find the offer
     examples: Ints
     promised: Floats  # u_k(alpha_announced; zeta) of the last curve
+    eq2: Floats  # 1 where Eq. 2 holds for that curve and threshold, 0 where not, NaN where there is no curve
     r2: Floats  # of the new fit
+    capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
     test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
+    told: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # a method's own numbers (IncFL: the solo loss); personal.py
+    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places and values [K, M] of the curve
 
     @property
     def eq1(self) -> Bools:
@@ -149,7 +168,8 @@ class Reports:
 class Federation(Protocol):
     """The only seam: in process, over Flower, or replayed. Nothing above it knows which."""
 
-    silos: Sequence[str]
+    @property
+    def silos(self) -> Sequence[str]: ...
 
     def exchange(self, announcements: Announcements) -> Reports: ...
 
@@ -160,6 +180,21 @@ class Federation(Protocol):
     def restore(self, arrays: Mapping[str, Array]) -> None: ...
 
 
+@dataclass(frozen=True)
+class ClientMemory:
+    """What clients keep between rounds (SPEC section 1), K of them along the leading axis. Nobody else sees it."""
+
+    trained: Bools  # has a model of its own
+    contributes: Bools  # has ever sent one
+    own: Array  # [K, P]
+    contributed: Array  # [K, P], the last model sent
+    zeta: Floats  # [K, size], true
+    gamma: Floats  # [K], true
+    zeta_reported: Floats
+    gamma_reported: Floats
+    extra: Mapping[str, Array] = field(default_factory=dict)  # a method's own, [K, ...] each
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Mechanisms
 
@@ -167,8 +202,13 @@ class Federation(Protocol):
 class UtilityFamily(Protocol):
     """A concave parametric curve `u(r; zeta)` on [0, 1]. `r` broadcasts against the clients: `[K]` or `[..., K]`."""
 
-    name: str
-    size: int  # numbers in zeta
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """How many numbers are in zeta."""
+        ...
 
     def fit(self, r: Floats, u: Floats, weights: Floats) -> Floats:
         """Weighted least squares of `u[K, M]` at the common nodes `r[M]`: `zeta[K, size]`."""
@@ -249,13 +289,22 @@ class Round:
     train_loss: Floats
     delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
     previous: Allocation
+    told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
 
 
 class Mechanism(Protocol):
-    """How weights are chosen. A frozen value; its state is passed in and returned."""
+    """How weights are chosen. A frozen value; its state is passed in and returned.
 
-    needs: Needs
-    schedule: str  # "fresh" | "lagged" | "announce-next" (reading 2)
+    The state goes into checkpoints: None, or a tree of dicts with string keys, lists, strings, numbers and arrays.
+    """
+
+    @property
+    def needs(self) -> Needs: ...
+
+    @property
+    def schedule(self) -> str:
+        """fresh, lagged or announce-next (reading 2)."""
+        ...
 
     def local(self, spec: LocalSpec) -> LocalSpec:
         """The method's own local term (FedProx's mu, say)."""
@@ -266,3 +315,22 @@ class Mechanism(Protocol):
         ...
 
     def allocate(self, state: Any, round: Round, seed: int) -> tuple[Any, Allocation]: ...
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Everything the server knows between two rounds; with the federation's snapshot, all that a checkpoint needs."""
+
+    round: int  # the round that comes next, from 1
+    theta: Array  # [P]
+    remembered: Array  # [N, P], see memory.py
+    last_joined: Ints  # [N], 0 = never
+    smallest_cohort: int  # fewest participants of any round so far (N before the first)
+    formed: Allocation  # the weights that went into theta
+    announced: Allocation  # the weights clients are asked to judge
+    pending: Allocation  # lagged schedules: the weights to aggregate with next
+    mechanism: Any
+    gamma: Floats  # [N], last reported
+    zeta: Floats  # [N, size], last reported
+    examples: Ints  # [N]
+    history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each

@@ -110,7 +110,7 @@ def pictures(n=24, side=16, channels=3):
     ids=["augmented and clipped", "prox"],
 )
 def test_trainer_equals_the_sequential_engine(model, spec):
-    from feduca.tasks.models import CNN, MLP
+    from feduca.tasks.networks import CNN, MLP
 
     spec = replace(spec, augment=spec.augment and model == "cnn")
     settings = {"data": pictures(), "clients": 2, "classes_per_client": 2, "engine": "sequential"}

@@ -1,7 +1,7 @@
 """Data sets, their split over silos, models, and the engines that train them. The only part that imports torch."""
 
 from feduca.tasks.build import build_own_task, build_task
-from feduca.tasks.datasets import Dataset, load
+from feduca.tasks.datasets import Dataset, available, load
 from feduca.tasks.metrics import criterion
 from feduca.tasks.partition import Partition, split, table, wishes
 from feduca.tasks.plot import plot
@@ -13,6 +13,7 @@ __all__ = [
     "Settings",
     "Silo",
     "TorchTask",
+    "available",
     "build_own_task",
     "build_task",
     "criterion",

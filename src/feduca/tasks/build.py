@@ -11,7 +11,7 @@ from torch import nn
 
 from feduca.errors import ConfigError, DataError
 from feduca.rng import stream
-from feduca.tasks import zoo
+from feduca.tasks import models
 from feduca.tasks.datasets import Dataset, load
 from feduca.tasks.datasets.silos import read_folder
 from feduca.tasks.metrics import Score, criterion, cross_entropy
@@ -45,7 +45,7 @@ def build_task(
 ) -> TorchTask:
     """A task: a data set dealt to `clients` silos (partition.split), a model and an engine.
 
-    `data` is the name of a data set or a Dataset. `model` is a name (zoo.NAMES), a function that makes a module
+    `data` is the name of a data set or a Dataset. `model` is a name (models.NAMES), a function that makes a module
     (called with PyTorch seeded, once per initial model), or a module, whose weights are then every run's initial model.
     `hidden` sets the sizes of the hidden layers of mlp and cnn. `max_examples` bounds training and test examples used.
     """
@@ -88,6 +88,8 @@ def build_task(
             "partition": partition.checksum,
             "model": _model_name(model),
             "weights": weights,
+            "hidden": None if hidden is None else list(hidden),
+            "vocabulary": source.vocabulary,
         },
     )
 
@@ -177,7 +179,9 @@ def _factory(
         return lambda: model, "the module's own"
     if callable(model):
         return model, "as the function makes them"
-    return zoo.factory(model, pool.example_shape, source, hidden=hidden, data_dir=data_dir)
+    return models.factory(
+        model, pool.example_shape, source.classes, hidden=hidden, vocabulary=source.vocabulary, data_dir=data_dir
+    )
 
 
 def _model_name(model: Model) -> str:

@@ -20,9 +20,10 @@ from feduca.errors import ConfigError, RunError
 from feduca.rng import derive
 from feduca.tasks import optimisers
 from feduca.tasks.batches import Plan
+from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.models import CNN, MLP, StackedModel, kernels_module
+from feduca.tasks.networks import CNN, MLP, StackedModel, kernels_module
 from feduca.tasks.optimisers import Optimiser
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
@@ -60,6 +61,8 @@ class Engine(Protocol):
 def mix(start: Tensor, end: Tensor, r: Tensor) -> Tensor:
     """`(1 - r) start + r end` for tensors `[K, ...]` and `r[K, m]`: `[K * m, ...]`."""
     shape = start.shape[1:]
+    if start is end:
+        return start.repeat_interleave(r.shape[1], 0)
     w = r.to(start.dtype).reshape(*r.shape, *[1] * len(shape))
     return ((1 - w) * start.unsqueeze(1) + w * end.unsqueeze(1)).reshape(-1, *shape)
 
@@ -139,17 +142,20 @@ class Stacked:
     criterion: Criterion
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # graphs that were captured
 
-    def _graphs(self, spec: LocalSpec) -> Trainers | None:
-        """The GPU trainer without autograd, where it can do the work."""
-        if not (self.pool.x.is_cuda and isinstance(self.module, MLP | CNN) and kernels_module()):
+    def _graphs(self, spec: LocalSpec) -> Trainers | AutogradTrainers | None:
+        """A trainer that lives in a CUDA graph, where there is one for this work: without autograd if possible."""
+        if not (self.pool.x.is_cuda and isinstance(self.module, StackedModel) and spec.optimiser == "sgd"):
             return None
-        from feduca.tasks import fused
+        if isinstance(self.module, MLP | CNN) and kernels_module():
+            from feduca.tasks import fused
 
-        if not fused.fits(self.module, self.criterion, spec):
-            return None
-        if "trainers" not in self.kept:
-            self.kept["trainers"] = fused.Trainers(self.module, self.layout, self.pool)
-        return self.kept["trainers"]
+            if fused.fits(self.module, self.criterion, spec):
+                if "fused" not in self.kept:
+                    self.kept["fused"] = fused.Trainers(self.module, self.layout, self.pool)
+                return self.kept["fused"]
+        if "autograd" not in self.kept:
+            self.kept["autograd"] = AutogradTrainers(self.module, self.layout, self.pool, self.criterion)
+        return self.kept["autograd"]
 
     def forward(self, entries: dict[str, Tensor], x: Tensor) -> Tensor:
         """Outputs of K models; buffers in `entries` are updated in place in training mode."""

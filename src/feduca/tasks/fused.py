@@ -20,7 +20,7 @@ from feduca.tasks.batches import Plan
 from feduca.tasks.kernels import ConvShape
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, cross_entropy
-from feduca.tasks.models import CNN, MLP
+from feduca.tasks.networks import CNN, MLP
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 
@@ -292,7 +292,6 @@ class Trainers:
 
     def __init__(self, module: MLP | CNN, layout: Layout, pool: Pool, limit: int = 4):
         self.network, self.layout, self.pool, self.limit = Network.of(module), layout, pool, limit
-        self.examples: dict[torch.dtype, Tensor] = {}
         self.made: dict[tuple, Trainer] = {}
 
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
@@ -304,16 +303,22 @@ class Trainers:
         prox = bool(spec.prox) and anchor is not None
         key = (clients, batch, steps, plan.augment is not None, bool(spec.clip), prox, precision, dtype)
         with torch.autocast(theta.device.type, enabled=False), torch.no_grad():
-            if dtype not in self.examples:
-                self.examples[dtype] = prepare(self.pool, self.network, dtype)
+            examples = self._examples(dtype)
             if key not in self.made:
                 while len(self.made) >= self.limit:
                     del self.made[next(iter(self.made))]
                 self.made[key] = Trainer(
-                    self.network, self.examples[dtype], self.pool.y,
+                    self.network, examples, self.pool.y,
                     clients=clients, batch=batch, steps=steps, augment=plan.augment is not None,
                     clip=bool(spec.clip), prox=prox, precision=precision,
                 )  # fmt: skip
             entries = self.layout.unpack(theta)
             pull = None if anchor is None or not prox else self.layout.unpack(anchor)
             return self.layout.pack(self.made[key].run(entries, plan, spec, pull))
+
+    def _examples(self, dtype: torch.dtype) -> Tensor:
+        """All examples as the first layer wants them, made once and shared by all tasks over the same pool."""
+        key = (bool(self.network.convs), dtype)
+        if key not in self.pool.prepared:
+            self.pool.prepared[key] = prepare(self.pool, self.network, dtype)
+        return self.pool.prepared[key]

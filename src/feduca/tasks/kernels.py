@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -547,13 +548,15 @@ class ConvReluPool(torch.autograd.Function):
 
 
 def dot_precision(dtype: torch.dtype) -> str:
-    """How products of this type are taken: fp32 exactly, unless PyTorch's switch allows tf32."""
-    return "tf32" if dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    """How products of this type are taken: fp32 in three tf32 products (all but exact), or one where PyTorch allows."""
+    return "tf32" if dtype == torch.bfloat16 or torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
 
 
 def layer(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     """K convolutions with ReLU and pooling: `weight[K, O, C, k, k]`, `x[K, B, H, W, C]`; in bf16 under autocast."""
     dtype = torch.bfloat16 if torch.is_autocast_enabled(x.device.type) else torch.float32
+    if short := -weight.shape[2] % 4:  # channels by fours can be loaded at once
+        x, weight = F.pad(x, (0, short)), F.pad(weight, (0, 0, 0, 0, 0, short))
     outputs, channels, kernel = weight.shape[1:4]
     shape = ConvShape(x.shape[2], x.shape[3], channels, outputs, kernel)
     matrix = weight.permute(0, 3, 4, 2, 1).reshape(len(weight), shape.taps, outputs)

@@ -1,184 +1,69 @@
-"""The models: each an ordinary `torch.nn.Module`, and each with a forward pass over K models at once.
-
-`forward(x[B, ...])` is plain PyTorch and what the sequential engine runs. `stem` and `rest` take parameters `[K, ...]`
-and inputs `[K, B, ...]`. The stem is the first linear map: it is affine in the parameters, so between two models its
-output need not be computed again (engines use that for utility curves).
-
-Dense weights are `[in, out]`, the layout in which batched products and their gradients run fastest.
-"""
+"""Models by name."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from feduca.errors import ConfigError
+from feduca.tasks.datasets.base import folder
+from feduca.tasks.networks import CNN, MLP, StackedModel
+from feduca.tasks.resnet import ResNet18, published, take
+from feduca.tasks.text import BiLSTM
 
-Params = Mapping[str, Tensor]
+__all__ = ["CNN", "MLP", "NAMES", "BiLSTM", "ResNet18", "StackedModel", "factory"]
 
-
-class StackedModel(nn.Module):
-    """A module that can also run K sets of parameters at once. `first` is the name of the stem's layer."""
-
-    first: str
-
-    def after_stem(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that `rest` needs."""
-        return [name for name in names if not name.startswith(f"{self.first}.")]
-
-    def stem(self, params: Params, x: Tensor) -> Tensor:
-        """The first linear map: `x[K, B, ...]` to `[K, B', ...]`, affine in the parameters."""
-        raise NotImplementedError
-
-    def rest(self, params: Params, h: Tensor) -> Tensor:
-        """From the stem's output to the model's, `[K, B, outputs]`."""
-        raise NotImplementedError
-
-    def stacked(self, params: Params, x: Tensor) -> Tensor:
-        """The outputs of K models on their own inputs."""
-        return self.rest(params, self.stem(params, x))
+NAMES = ("mlp", "logistic", "cnn", "resnet18", "bilstm")
+SCRATCH = "from scratch"
 
 
-class Dense(nn.Module):
-    """`x @ weight + bias` with PyTorch's usual initial values for a linear layer."""
+def factory(
+    name: str,
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    hidden: Sequence[int] | None = None,
+    vocabulary: int = 0,
+    data_dir: str | None = None,
+) -> tuple[Callable[[], nn.Module], str]:
+    """A function that makes the model called `name`, and where its weights come from.
 
-    def __init__(self, inputs: int, outputs: int):
-        super().__init__()
-        bound = 1 / math.sqrt(inputs)
-        self.weight = nn.Parameter(torch.empty(inputs, outputs).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
-
-
-def dense(params: Params, name: str, x: Tensor) -> Tensor:
-    """K dense layers at once: `x[K, B, in]` with the parameters called `name`."""
-    return torch.baddbmm(params[f"{name}.bias"].unsqueeze(1), x, params[f"{name}.weight"])
-
-
-class MLP(StackedModel):
-    """A perceptron with ReLU; without hidden layers, logistic regression."""
-
-    first = "layers.0"
-
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int):
-        super().__init__()
-        sizes = [inputs, *hidden, outputs]
-        self.layers = nn.ModuleList(Dense(a, b) for a, b in itertools.pairwise(sizes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        for i, layer in enumerate(self.layers):
-            x = layer(F.relu(x) if i else x)
-        return x
-
-    def stem(self, params: Params, x: Tensor) -> Tensor:
-        return dense(params, "layers.0", x.flatten(2))
-
-    def rest(self, params: Params, h: Tensor) -> Tensor:
-        for i in range(1, len(self.layers)):
-            h = dense(params, f"layers.{i}", F.relu(h))
-        return h
-
-    def backpropagate(
-        self, params: Params, x: Tensor, pull: Callable[[Tensor], Tensor], put: Callable[[str, Tensor, Tensor], None]
-    ) -> None:
-        """Backpropagation written out: it needs no new memory per step, which is much of what autograd costs on a CPU.
-
-        `pull` turns outputs into the gradient at the outputs. For each layer `put(name, h, d)` gets the two factors of
-        its weight's gradient `h^T d`, last layer first, and may use the product to move the weight in place.
-        """
-        inputs = [x.flatten(2)]
-        for i in range(len(self.layers)):
-            z = dense(params, f"layers.{i}", inputs[-1])
-            inputs.append(z.relu_() if i + 1 < len(self.layers) else z)
-        d = pull(inputs.pop())
-        for i in reversed(range(len(self.layers))):
-            h = inputs.pop()
-            below = torch.bmm(d, params[f"layers.{i}.weight"].transpose(1, 2)) if i else None
-            put(f"layers.{i}", h, d)
-            if below is not None:
-                d = torch.ops.aten.threshold_backward(below, h, 0)
+    `shape` is that of one example as a model sees it, `vocabulary` how many word numbers there are where it is a text;
+    `hidden` sets the hidden layers of mlp and cnn. ImageNet weights are looked for in the data directory.
+    """
+    inputs, is_image = math.prod(shape), len(shape) == 3
+    if name not in NAMES:
+        raise ConfigError(f"task.model is {name!r}: choose one of {', '.join(NAMES)}, or pass a torch.nn.Module")
+    if hidden is not None and any(n < 1 for n in hidden):
+        raise ConfigError(f"task.hidden is {list(hidden)}: a hidden layer has at least 1 unit")
+    if name in ("cnn", "resnet18") and not is_image:
+        raise ConfigError(f"{name} needs images, not examples of shape {shape}: choose mlp or another data set")
+    if (name == "bilstm") != bool(vocabulary):
+        raise ConfigError(f"task.model {name} does not fit the data: text needs bilstm, and bilstm needs text")
+    if name == "mlp":
+        sizes = tuple(hidden) if hidden is not None else ((32,) if inputs < 256 else (200, 100))
+        return (lambda: MLP(inputs, sizes, classes)), SCRATCH
+    if name == "logistic":
+        return (lambda: MLP(inputs, (), classes)), SCRATCH
+    if name == "cnn":
+        sizes = tuple(hidden) if hidden is not None else (394, 192)
+        return (lambda: CNN(shape, sizes, classes)), SCRATCH
+    if name == "bilstm":
+        return (lambda: BiLSTM(vocabulary, classes)), SCRATCH
+    return _resnet(shape[0], classes, data_dir)
 
 
-class CNN(StackedModel):
-    """The paper's CNN: twice a 5 x 5 convolution of 64 filters with ReLU and 2 x 2 pooling, then a perceptron."""
+def _resnet(channels: int, classes: int, data_dir: str | None) -> tuple[Callable[[], nn.Module], str]:
+    found = published(folder(data_dir)) if channels == 3 else None
+    if found is None:
+        return (lambda: ResNet18(classes, channels)), f"{SCRATCH} (no ImageNet weights found)"
+    state, source = found
 
-    first = "conv1"
-    kernel = 5
+    def make() -> nn.Module:
+        model = ResNet18(classes, channels)
+        take(model, state, source)
+        return model
 
-    def __init__(self, shape: tuple[int, ...], hidden: Sequence[int], outputs: int, filters: int = 64):
-        super().__init__()
-        channels, rows, columns = shape
-        self.shape, self.filters = shape, filters
-        self.conv1 = nn.Conv2d(channels, filters, self.kernel)
-        self.conv2 = nn.Conv2d(filters, filters, self.kernel)
-        for _ in range(2):
-            rows, columns = (rows - self.kernel + 1) // 2, (columns - self.kernel + 1) // 2
-        if rows < 1 or columns < 1:
-            raise ConfigError(f"images of {shape[1]} x {shape[2]} are too small for the cnn: it needs 16 x 16 or more")
-        sizes = [rows * columns * filters, *hidden, outputs]
-        self.layers = nn.ModuleList(Dense(a, b) for a, b in itertools.pairwise(sizes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for conv in (self.conv1, self.conv2):
-            x = F.max_pool2d(F.relu(conv(x)), 2)
-        x = x.movedim(1, 3).flatten(1)
-        for i, layer in enumerate(self.layers):
-            x = layer(F.relu(x) if i else x)
-        return x
-
-    def stem(self, params: Params, x: Tensor) -> Tensor:
-        return x if kernels_for(x, self.filters) else convolutions(params, "conv1", x)
-
-    def after_stem(self, names: Sequence[str]) -> list[str]:
-        # On the GPU the first convolution is fused with what follows, so it is not shared between models.
-        return list(names) if self.conv1.weight.is_cuda else super().after_stem(names)
-
-    def rest(self, params: Params, h: Tensor) -> Tensor:
-        if kernels := kernels_for(h, self.filters):
-            h = h.movedim(2, 4)
-            for name in ("conv1", "conv2"):
-                h = kernels.layer(params[f"{name}.weight"], params[f"{name}.bias"], h)
-        else:
-            h = pooled(convolutions(params, "conv2", pooled(h))).movedim(2, 4)
-        h = h.flatten(2)
-        for i in range(len(self.layers)):
-            h = dense(params, f"layers.{i}", F.relu(h) if i else h)
-        return h
-
-
-def convolutions(params: Params, name: str, x: Tensor) -> Tensor:
-    """K convolutions `x[K, B, C, H, W]`, one after the other: each is large enough to fill a CPU."""
-    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-    return torch.stack([F.conv2d(x[k], weight[k], bias[k]) for k in range(len(x))])
-
-
-def pooled(x: Tensor) -> Tensor:
-    """ReLU and 2 x 2 pooling of K batches of images."""
-    return F.max_pool2d(F.relu(x).flatten(0, 1), 2).unflatten(0, x.shape[:2])
-
-
-def kernels_for(x: Tensor, filters: int) -> ModuleType | None:
-    """Our GPU kernels, where they can be used."""
-    if not x.is_cuda or filters & (filters - 1) or filters < 16:
-        return None
-    return kernels_module()
-
-
-@functools.cache
-def kernels_module() -> ModuleType | None:
-    """The Triton kernels, or None where Triton is not installed."""
-    try:
-        from feduca.tasks import kernels
-    except ImportError:
-        return None
-    return kernels
+    return make, source

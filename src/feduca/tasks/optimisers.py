@@ -50,6 +50,7 @@ class Optimiser:
     anchor: list[Tensor] | None = None
     state: list[list[Tensor]] = field(default_factory=list)
     steps: int = 0
+    lr: Tensor | None = None  # on the device, where it changes under a captured graph; else the spec's
 
     @property
     def plain(self) -> bool:
@@ -76,8 +77,12 @@ class Optimiser:
                 scale = active
             elif active is not None:
                 scale = scale * active
+        if self.lr is not None:
+            scale = self.lr.expand(len(self.params[0])) if scale is None else scale * self.lr
         for p, move in zip(self.params, self._direction(grads)):
-            if scale is None:
+            if self.lr is not None and scale is not None:
+                p.sub_(move * per_client(scale, move))
+            elif scale is None:
                 p.add_(move, alpha=-spec.lr)
             else:
                 p.addcmul_(move, per_client(scale, move), value=-spec.lr)

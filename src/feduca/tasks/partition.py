@@ -70,32 +70,33 @@ def split(
     pools = [rng.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
     cut = [int(len(pool) * validation_share) for pool in pools]
 
-    def deal(pools: list[np.ndarray], concentration: float) -> list[np.ndarray]:
-        size = _equal_size(pools, groups, clients)
+    train_pools = [pool[n:] for pool, n in zip(pools, cut)]
+    held_pools = [pool[:n] for pool, n in zip(pools, cut)]
+    train_size, held_size = (_equal_size(p, groups, clients) for p in (train_pools, held_pools))
+    aside = round(test_share * held_size)
+    if not train_size:
+        raise ConfigError(
+            f"{clients} silos get no training data from {len(labels)} examples: lower task.clients, or "
+            f"task.validation_share ({validation_share})"
+        )
+    if held_size <= aside:
+        raise ConfigError(
+            f"every silo is left without validation data ({held_size} held out, test_share {test_share}): raise "
+            "task.validation_share, lower task.test_share, or use fewer clients"
+        )
+
+    def deal(pools: list[np.ndarray], size: int, concentration: float) -> list[np.ndarray]:
         used = np.zeros(classes, dtype=np.int64)
         return [_draw(pools, used, groups[k % group_count], size, concentration, rng) for k in range(clients)]
 
-    train = deal([pool[n:] for pool, n in zip(pools, cut)], train_concentration)
-    held_out = deal([pool[:n] for pool, n in zip(pools, cut)], validation_concentration)
-    aside = [round(test_share * len(rows)) for rows in held_out]
-    partition = Partition(
+    train = deal(train_pools, train_size, train_concentration)
+    held_out = deal(held_pools, held_size, validation_concentration)
+    return Partition(
         train=train,
-        validation=[np.sort(rows[n:]) for rows, n in zip(held_out, aside)],
-        test=[np.sort(rows[:n]) for rows, n in zip(held_out, aside)],
+        validation=[np.sort(rows[aside:]) for rows in held_out],
+        test=[np.sort(rows[:aside]) for rows in held_out],
         groups=groups,
     )
-    for k in range(clients):
-        if not len(partition.train[k]):
-            raise ConfigError(
-                f"silo {k} gets no training data from {len(labels)} examples: lower task.clients ({clients}) or "
-                f"task.validation_share ({validation_share})"
-            )
-        if not len(partition.validation[k]):
-            raise ConfigError(
-                f"silo {k} is left without validation data ({len(held_out[k])} held out, test_share {test_share}): "
-                "raise task.validation_share, lower task.test_share, or use fewer clients"
-            )
-    return partition
 
 
 def _check(

@@ -6,7 +6,8 @@ Images stay 8-bit until they are gathered and are kept rows x columns x channels
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ class Pool:
     y: Tensor
     mean: Tensor | None = None  # [channels], of the 0..255 scale
     std: Tensor | None = None
+    prepared: dict[Any, Tensor] = field(default_factory=dict, compare=False, repr=False)  # what trainers made of x
 
     @staticmethod
     def of(
@@ -52,8 +54,10 @@ class Pool:
             )
 
         return Pool(
-            torch.from_numpy(np.ascontiguousarray(x)).to(device),
-            torch.from_numpy(np.ascontiguousarray(y)).to(device),
+            torch.from_numpy(np.require(x, requirements=["C", "W"])).to(
+                device
+            ),  # what was read from a file may be read-only
+            torch.from_numpy(np.require(y, requirements=["C", "W"])).to(device),
             scale(mean),
             scale(std),
         )

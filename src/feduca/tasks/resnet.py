@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from feduca.errors import DataError
 from feduca.tasks.convolution import convolve
-from feduca.tasks.models import Dense, Params, StackedModel, dense
+from feduca.tasks.networks import Dense, Params, StackedModel, dense
 
 NORM_GROUPS = 2
 EPSILON = 1e-5

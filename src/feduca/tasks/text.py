@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from feduca.tasks.models import Dense, Params, StackedModel, dense
+from feduca.tasks.networks import Dense, Params, StackedModel, dense
 
 
 class BiLSTM(StackedModel):

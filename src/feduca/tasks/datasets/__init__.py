@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from feduca.errors import ConfigError
-from feduca.tasks.datasets.base import Dataset
-from feduca.tasks.datasets.images import cifar10, cifar100, fmnist
+from feduca.tasks.datasets.base import Dataset, folder
+from feduca.tasks.datasets.images import FMNIST_PACKAGED, cifar10, cifar100, fmnist
 from feduca.tasks.datasets.news import newsgroups
 
-__all__ = ["LOADERS", "Dataset", "digits", "load"]
+__all__ = ["LOADERS", "Dataset", "available", "digits", "load"]
 
 
 def digits(data_dir: str | None = None) -> Dataset:
@@ -43,3 +44,22 @@ def load(name: str, data_dir: str | None = None) -> Dataset:
     if name not in LOADERS:
         raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)}, or a folder of silos' files")
     return LOADERS[name](data_dir)
+
+
+def available(data_dir: str | None = None) -> dict[str, Path | None]:
+    """Where each data set was found, None where it was not: a look at the folders, without reading or verifying."""
+    import sklearn
+
+    home = folder(data_dir)
+    places = {
+        "digits": [Path(sklearn.__file__).parent / "datasets" / "data"],
+        "fmnist": [home / "fashion-mnist", home, FMNIST_PACKAGED],
+        "cifar10": [home / "cifar-10-batches-bin", home / "cifar-10-batches-py"],
+        "cifar100": [home / "cifar-100-binary", home / "cifar-100-python"],
+        "20news": [home / "20news-bydate-train"],
+    }
+    probe = {"fmnist": "train-images-idx3-ubyte*"}
+    return {
+        name: next((place for place in tried if next(place.glob(probe.get(name, "*")), None)), None)
+        for name, tried in places.items()
+    }

@@ -58,7 +58,7 @@ def fmnist(data_dir: str | None = None) -> Dataset:
     home = next((place for place in tried if _idx_path(place, "train-images-idx3-ubyte")), None)
     if home is None:
         raise DataError(
-            f"Fashion-MNIST is not in {tried[0]} nor {FMNIST_PACKAGED}: install Debian's package dataset-fashion-mnist, "
+            f"no Fashion-MNIST in {tried[0]} nor {FMNIST_PACKAGED}: install Debian's package dataset-fashion-mnist, "
             "or put the four idx files of https://github.com/zalandoresearch/fashion-mnist into the first"
         )
     x_train, y_train, x_test, y_test = (_idx(home, name, *expected) for name, expected in FMNIST.items())

@@ -3,8 +3,7 @@
     folder/<silo>.npz                         arrays x_train, y_train, x_validation, y_validation (and x_test, y_test)
     folder/<silo>.csv or .parquet             a table with a column `split` (train, validation or test)
     folder/<silo>/train.csv, validation.csv   a table per part (and test.csv; or .parquet)
-    folder/global-test.npz, .csv, .parquet    optional: a test set for everybody (x_test, y_test; a table needs no
-    `split`)
+    folder/global-test.npz, .csv, .parquet    optional: a test set for everybody (x_test, y_test; a table without split)
 
 In a table the column called `target` (default "label") is what is to be predicted and every other column is a number.
 """

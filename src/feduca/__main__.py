@@ -1,0 +1,5 @@
+"""`python -m feduca` is the command line."""
+
+from feduca.cli import main
+
+main()

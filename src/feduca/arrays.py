@@ -1,0 +1,93 @@
+"""The few array operations the core needs, for numpy arrays and torch tensors alike, without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from feduca.types import Array, Bools, Floats, Ints
+
+
+def like(x: Array, values: Floats | Bools) -> Array:
+    """`values` as an array of the kind, dtype and device of `x`."""
+    if hasattr(x, "new_tensor"):
+        return x.new_tensor(values)
+    return np.asarray(values, dtype=x.dtype)
+
+
+def zeros(x: Array, *shape: int) -> Array:
+    """Zeros of the kind, dtype and device of `x`."""
+    return x.new_zeros(shape) if hasattr(x, "new_zeros") else np.zeros(shape, dtype=x.dtype)
+
+
+def repeat(theta: Array, k: int) -> Array:
+    """`theta[P]` as `[k, P]` without a copy (read-only)."""
+    return theta.expand(k, -1) if hasattr(theta, "expand") else np.broadcast_to(theta, (k, *theta.shape))
+
+
+def select(mask: Bools, yes: Array, no: Array) -> Array:
+    """Row by row: `yes` where the mask holds, `no` elsewhere."""
+    column = like(yes, mask)[:, None] != 0
+    return yes.where(column, no) if hasattr(yes, "where") else np.where(column, yes, no)
+
+
+def mix(start: Array, end: Array, places: Floats) -> Array:
+    """Row by row `(1 - c) * start + c * end`; exact at both ends."""
+    c = like(end, places)[:, None]
+    return (1 - c) * start + c * end
+
+
+def combine(weights: Floats, rows: Array) -> Array:
+    """`sum_k weights_k rows_k`."""
+    return like(rows, weights) @ rows
+
+
+def take(x: Array, index: Ints) -> Array:
+    """Rows of `x`; `x` itself when all rows are asked for in order."""
+    if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
+        return x
+    return x[index]
+
+
+def put(x: Array, index: Ints, rows: Array) -> Array:
+    """A copy of `x` with `rows` written at `index`; `rows` itself when they are all of it."""
+    if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
+        return rows
+    out = x.clone() if hasattr(x, "clone") else x.copy()
+    out[index] = rows
+    return out
+
+
+def numbers(mask: Array, x: Array) -> Array:
+    """A mask as ones and zeros of the dtype of `x`."""
+    return mask.to(x.dtype) if hasattr(mask, "to") else mask.astype(x.dtype)
+
+
+def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:
+    """Each column in ascending order, and the weights of its entries in that order; both `[K, P]`."""
+    if hasattr(rows, "gather"):
+        values, order = rows.sort(0, stable=True)
+        return values, like(rows, weights)[order]
+    order = np.argsort(rows, axis=0, kind="stable")
+    return np.take_along_axis(rows, order, 0), like(rows, weights)[order]
+
+
+def finite(x: Array) -> bool:
+    """Whether every entry is a number."""
+    return bool(x.isfinite().all()) if hasattr(x, "isfinite") else bool(np.isfinite(x).all())
+
+
+def concatenate(parts: Sequence[Array]) -> Array:
+    """Rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    if not hasattr(first, "new_empty"):
+        return np.concatenate(parts)
+    out = first.new_empty((sum(len(part) for part in parts), *first.shape[1:]))
+    row = 0
+    for part in parts:
+        out[row : row + len(part)] = part
+        row += len(part)
+    return out

@@ -1,0 +1,316 @@
+"""The command line. Imports nothing heavy until a command runs, so that `feduca --help` is instant.
+
+Data go to stdout, progress to stderr. Exit code 0 only on success; 2 for bad input, with one line that says what was wrong, the
+value seen and what to do; 1 when a run failed. `--debug` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="feduca",
+    help="Federated learning that rational silos choose to stay in.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")
+]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+Out = Annotated[str, typer.Option(help="Folder for run directories.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
+
+
+def _version(show: bool) -> None:
+    if show:
+        from feduca._version import __version__
+
+        typer.echo(f"feduca {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Federated learning that rational silos choose to stay in."""
+
+
+def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: int | None, device: str | None) -> Any:
+    from feduca import api
+    from feduca.config import parse_setting
+
+    return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
+
+
+def _print_run(row: dict[str, Any], as_json: bool) -> None:
+    from feduca import display
+
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    typer.echo(
+        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
+        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
+    )
+    typer.echo(f"written to {row['run_dir']}")
+
+
+@app.command()
+def run(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Out = "runs",
+    as_json: Json = False,
+    again: Again = False,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Also send rounds to tensorboard or mlflow (repeatable).")
+    ] = None,
+) -> None:
+    """Run one federation."""
+    from feduca import api, display, sinks
+
+    chosen = _recipe(source, settings, rounds, seed, device)
+    named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
+    tracked = sinks.make(track or [], named, out, chosen.plain())
+    progress = display.Progress(chosen.rounds)
+    progress.start(chosen.mechanism["name"])
+
+    def follow(record: Any, clients: Any) -> None:
+        progress(record, clients)
+        tracked(record, clients)
+
+    try:
+        result = api.run(chosen, out=out, watch=follow, again=again)
+    finally:
+        progress.close()
+        tracked.close()
+    _print_run(result.row(), as_json)
+
+
+@app.command()
+def compare(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Out = "runs",
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Run several methods on the same data, from the same initial model, and print one table."""
+    from feduca import api, display
+    from feduca.runs import over_seeds
+    from feduca.study import cells
+
+    chosen = _recipe(source, settings, rounds, seed, device)
+    rows = cells(chosen)
+    progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
+    table = []
+    try:
+        for cell in rows:
+            results = []
+            for one in cell.recipe.seeds:
+                progress.start(cell.label if len(cell.recipe.seeds) == 1 else f"{cell.label}, seed {one}")
+                results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
+                progress.end_of_run()
+            table.append(over_seeds([result.row(cell.label) for result in results]))
+    finally:
+        progress.close()
+    if not chosen.axes:
+        typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        return
+    from feduca import cross
+
+    table = cross.placed(rows, table)
+    typer.echo(json.dumps(table) if as_json else cross.table(chosen, table))
+    typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}/{chosen.name}.png"), err=True)
+
+
+@app.command()
+def resume(
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
+    from feduca import api, display
+
+    chosen, _ = api.recorded(path)
+    progress = display.Progress(chosen.rounds)
+    progress.start(chosen.mechanism["name"])
+    try:
+        result = api.resume(path, watch=progress)
+    finally:
+        progress.close()
+    _print_run(result.row(), as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper; `feduca list` names them.")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="A small version on CPU, in under a minute.")] = False,
+    settings: Set = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Restrict an axis, e.g. data=fmnist or method=fedavg|feduca.")
+    ] = None,
+    device: Device = None,
+    out: Out = "runs",
+    results: Annotated[str, typer.Option(help="Folder for summaries.")] = "results",
+    lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
+    as_json: Json = False,
+    again: Again = False,
+) -> None:
+    """Reproduce a table or figure of the paper; what is done already is skipped."""
+    from feduca import display
+    from feduca.config import parse_setting
+    from feduca.reproduce import reproduce as run_study
+    from feduca.reproduce.study import parse_only
+
+    changes = dict(map(parse_setting, settings or []))
+    if device is not None:
+        changes["engine.device"] = device
+    if smoke:
+        out, results = f"{out}/smoke", f"{out}/smoke/results"
+    with display.study(name) as watch:
+        summary = run_study(
+            name,
+            smoke=smoke,
+            settings=changes,
+            keep=parse_only(only or []),
+            out=out,
+            results=results,
+            lockstep=lockstep,
+            again=again,
+            watch=watch,
+        )
+    typer.echo(json.dumps(summary) if as_json else display.cells(summary))
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """What there is: recipes, mechanisms, rules, offers, thresholds, memories, utility families."""
+    from feduca.catalogue import catalogue
+
+    entries = catalogue()
+    if as_json:
+        typer.echo(json.dumps(entries))
+        return
+    for kind, names in entries.items():
+        typer.echo(kind)
+        width = max(map(len, names))
+        for name, what in names.items():
+            typer.echo(f"  {name:<{width}}  {what}")
+
+
+@app.command()
+def doctor(out: Out = "runs", as_json: Json = False) -> None:
+    """Check that everything a run needs is here and works."""
+    from feduca.doctor import examine
+
+    findings = examine(out)
+    if as_json:
+        typer.echo(json.dumps([vars(f) for f in findings]))
+    else:
+        for f in findings:
+            typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
+    if any(not f.ok and not f.optional for f in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
+    grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
+    sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Does it pay to misreport? Everybody inflates; one silo deviates alone; best responses until nobody moves."""
+    from feduca import audit as economist
+
+    chosen = _recipe(source, settings, rounds, None, device)
+    plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
+    found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
+    typer.echo(json.dumps(found) if as_json else economist.text(found))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run directories.", metavar="RUN...")],
+    out: Annotated[str, typer.Option("-o", "--out", help="The page to write.")] = "report.html",
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write all charts into one PDF beside the page.")] = False,
+    figures: Annotated[str | None, typer.Option(help="Also write each chart as SVG, PNG and PDF here.")] = None,
+) -> None:
+    """Show runs as one self-contained page: who is in, who is out and why, what was promised and delivered."""
+    from pathlib import Path
+
+    from feduca.report import write
+
+    for written in write(runs, Path(out), pdf=pdf, figures=figures):
+        typer.echo(f"written to {written}")
+
+
+@app.command()
+def watch(
+    run: Annotated[str, typer.Argument(help="A run directory, or a folder of them.", metavar="RUN")] = "runs",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other than this machine's own, a token is needed.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8765,
+) -> None:
+    """Watch runs in a browser while they go on."""
+    from feduca.dashboard import watch as serve
+
+    serve(run, host, port, lambda line: typer.echo(line, err=True))
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run directory.", metavar="RUN")],
+    out: Annotated[str, typer.Option("-o", "--out", help="Folder for the models.")],
+) -> None:
+    """Write the shared model and every silo's deployed model as safetensors, with a model card."""
+    from feduca.export import export_models
+
+    exported = export_models(run, out)
+    typer.echo(f"{len(exported.models)} models written to {exported.path}")
+
+
+def main() -> None:
+    """Entry point: errors that feduca raises on purpose become one line."""
+    from feduca.errors import FeducaError, InputError
+
+    try:
+        app()
+    except FeducaError as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"feduca: {error}", err=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+if __name__ == "__main__":
+    main()

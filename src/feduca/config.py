@@ -1,0 +1,379 @@
+"""Recipes: the validated boundary between a TOML file and the library. Past this file there are no config dictionaries.
+
+A recipe is one TOML file; `--set key=value` changes single entries; whatever is not set has the default given here, which is the
+library default of the readings table (docs/readings.md). Unknown keys are refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+
+from feduca.errors import ConfigError
+from feduca.mechanisms import registry
+
+SCHEMA = 1
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class TaskTable(_Table):
+    """Which data, how they are spread over silos, and the model (SPEC section 7)."""
+
+    data: str = "digits"
+    clients: int = Field(default=10, ge=1)
+    classes_per_client: int = Field(default=5, ge=1)
+    train_concentration: float = Field(default=0.5, gt=0)
+    validation_concentration: float = Field(default=1.0, gt=0)
+    validation_share: float = Field(default=0.2, gt=0, lt=1)
+    test_share: float = Field(default=0.0, ge=0, lt=1)  # part of a silo's validation data that no decision ever sees
+    model: str = "mlp"
+    hidden: list[int] | None = None  # layer sizes where the model has a choice; None = the model's own
+    max_examples: int | None = Field(default=None, ge=1)  # use only so many training examples in all
+    data_dir: str | None = None
+
+
+class LocalTable(_Table):
+    """One round of local training."""
+
+    epochs: int = Field(default=5, ge=1)
+    batch_size: int = Field(default=50, ge=1)
+    lr: float = Field(default=0.1, gt=0)
+    lr_decay: float = Field(default=1.0, gt=0, le=1)  # per round
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip: float = Field(default=0.0, ge=0)  # bound on the gradient's norm after weight decay; 0 = none
+    augment: bool = False
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+
+
+class UtilityTable(_Table):
+    """How a client estimates and reports its curve."""
+
+    family: str = "quadratic"
+    metric: Literal["accuracy", "loss"] = "accuracy"  # reading 9
+    nodes: int = Field(default=8, ge=3, le=64)  # Gauss-Legendre nodes of the fit
+    check: int = Field(default=21, ge=4)  # points of the grid R^2 is computed on
+    check_every: int = Field(default=1, ge=0)  # rounds between two checks; 0 = never
+    leave_out: Literal["local", "contributed"] = "local"  # reading 5
+    record_points: bool = False  # keep the measured points beside each fit (diagnostics keeps them too)
+
+
+class ParticipationTable(_Table):
+    """When a client joins."""
+
+    rule: Literal["always", "accuracy", "utility"] = "utility"  # everybody; Eq. 1; Eq. 2
+    ties: Literal["strict", "loss"] = "strict"  # Eq. 1, equal accuracy: no; or decided by lower loss
+    warm_start: int = Field(default=0, ge=0)  # rounds in which everybody joins first
+    threshold: Literal["previous-weight", "local-baseline"] = "previous-weight"  # reading 3
+    tolerance: float = Field(default=1e-6, ge=0)  # reading 8
+
+
+class OfferTable(_Table):
+    """What a client is asked to accept (SPEC section 10)."""
+
+    kind: Literal["global", "least-concession", "best-mixture"] = "global"
+    margin: float = Field(default=0.0, ge=0)
+    points: int = Field(default=10, ge=2)
+
+
+class ReportingTable(_Table):
+    """Whether clients tell the truth."""
+
+    kind: Literal["truthful", "inflate", "understate"] = "truthful"
+    share: float | list[float] = 0.0  # a list has one share per silo
+    clients: list[int] | None = None  # who misreports; None = all
+    decide_by: Literal["reported", "true"] = "reported"  # reading 13
+
+
+class MemoryTable(_Table):
+    """What the server remembers of a client that sits a round out (reading 4)."""
+
+    kind: Literal["update", "model", "none"] = "update"
+
+
+class AggregationTable(_Table):
+    """How updates become the next model."""
+
+    eta_s: float = Field(default=1.0, gt=0)
+    kind: Literal["mean", "median", "trimmed"] = "mean"  # the paper's weighted sum; the others respect alpha, too
+    trim: float = Field(default=0.2, ge=0, lt=0.5)  # share of the weight left out at either end of every coordinate
+    clip: float = Field(default=0.0, ge=0)  # shorten updates to this norm; 0 = never
+    clip_median: float = Field(default=0.0, ge=0)  # ... to this multiple of the participants' median norm; 0 = never
+
+
+class GateTable(_Table):
+    """What the server checks before it believes a report."""
+
+    on: bool = True
+    norm: float = Field(default=0.0, ge=0)  # refuse updates longer than this; 0 = no bound (the norms are recorded)
+    plausible: Literal["ignore", "advise", "refuse"] = "advise"  # curves and thresholds that do not fit what follows
+    plausible_tolerance: float = Field(default=0.05, gt=0)
+    plausible_window: int = Field(default=10, ge=1)
+
+
+class EngineTable(_Table):
+    """Where and how the simulator computes."""
+
+    kind: Literal["stacked", "sequential"] = "stacked"
+    device: Literal["cpu", "cuda"] = "cpu"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    chunk: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+
+
+class CheckpointTable(_Table):
+    """How often a run is made safe. Changes nothing of what it computes."""
+
+    every_s: float | None = Field(default=None, ge=0)  # seconds; 0 = every round; unset: every round while small
+
+
+class CompareRow(_Table):
+    label: str
+    set: dict[str, Any] = {}
+
+
+class AxisValue(_Table):
+    label: str
+    set: dict[str, Any] = {}
+
+
+class Axis(_Table):
+    """One dimension of a table: every value is combined with every value of the other axes."""
+
+    name: str
+    values: list[AxisValue] = Field(min_length=1)
+
+
+class Recipe(_Table):
+    """A validated recipe. `mechanism` holds the name and every option of the chosen mechanism."""
+
+    name: str = "run"
+    rounds: int = Field(default=30, ge=1)
+    seeds: list[int] = Field(default=[0], min_length=1)
+    diagnostics: bool = False  # compute Eq. 2 and its curve for everybody, whether needed or not
+    task: TaskTable = TaskTable()
+    local: LocalTable = LocalTable()
+    mechanism: dict[str, Any] = {"name": "feduca"}
+    utility: UtilityTable = UtilityTable()
+    participation: ParticipationTable = ParticipationTable()
+    offer: OfferTable = OfferTable()
+    reporting: ReportingTable = ReportingTable()
+    memory: MemoryTable = MemoryTable()
+    aggregation: AggregationTable = AggregationTable()
+    gate: GateTable = GateTable()
+    engine: EngineTable = EngineTable()
+    checkpoint: CheckpointTable = CheckpointTable()
+    compare: list[CompareRow] = []  # a table with one row each ...
+    axes: list[Axis] = []  # ... or with one for every combination (see study.py)
+    smoke: dict[str, Any] = {}  # settings of the small version that `reproduce --smoke` runs
+
+    @field_validator("name")
+    @classmethod
+    def _a_folder_name(cls, name: str) -> str:
+        if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+            raise ValueError("must be a plain folder name of letters, digits, '-', '_' and '.'")
+        return name
+
+    @field_validator("seeds")
+    @classmethod
+    def _not_negative(cls, seeds: list[int]) -> list[int]:
+        if any(seed < 0 for seed in seeds):
+            raise ValueError("seeds must be 0 or more")
+        return seeds
+
+    @field_validator("mechanism")
+    @classmethod
+    def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
+        name = given.get("name", "feduca")
+        if name not in registry:
+            raise ConfigError(f"mechanism.name is {name!r}; {_nearest(str(name), registry)}")
+        options = {key: value for key, value in given.items() if key != "name"}
+        try:
+            complete = _options_model(name)(**options).model_dump()
+        except ValidationError as error:
+            raise ConfigError(_sentence(error)) from None
+        registry[name](**complete)  # its own checks
+        return {"name": name, **complete}
+
+    @model_validator(mode="after")
+    def _known_clients(self) -> Recipe:
+        strangers = [k for k in self.reporting.clients or [] if not 0 <= k < self.task.clients]
+        if strangers:
+            last = self.task.clients - 1
+            raise ConfigError(f"reporting.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
+        given = self.reporting.share
+        shares = given if isinstance(given, list) else [given] * self.task.clients
+        if len(shares) != self.task.clients:
+            raise ConfigError(
+                f"reporting.share lists {len(shares)} silos; give one share for each of the {self.task.clients}"
+            )
+        if self.reporting.kind == "understate" and not all(0 <= share < 1 for share in shares):
+            raise ConfigError(f"reporting.share is {given}; understating takes shares of at least 0 and below 1")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """The resolved recipe without its tables of rows: what a run is."""
+        return self.model_dump(exclude={"compare", "axes", "smoke"})
+
+    def hash(self) -> str:
+        """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
+        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint"})
+        what["schema"] = SCHEMA
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
+        """This recipe with some entries changed, validated again."""
+        tree = self.model_dump()
+        if "mechanism.name" in settings and settings["mechanism.name"] != tree["mechanism"]["name"]:
+            tree["mechanism"] = {}  # another mechanism starts from its own defaults
+        return _validate(_updated(tree, settings), self.name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def recipes() -> dict[str, str]:
+    """The embedded recipes and what each is for (the comment on a file's first line)."""
+    found = {}
+    for file in sorted(resources.files("feduca.recipes").iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".toml"):
+            first = file.read_text().splitlines()[0]
+            found[file.name.removesuffix(".toml")] = first.removeprefix("#").strip()
+    return found
+
+
+def load(source: str | Path | Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe from an embedded name, a TOML file or a mapping, with `settings` (dotted keys) on top."""
+    if isinstance(source, Mapping):
+        tree, name = dict(source), "recipe"
+    else:
+        tree, name = _read(str(source))
+    tree.setdefault("name", name)
+    return _validate(_updated(tree, settings or {}), str(source) if not isinstance(source, Mapping) else name)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`key=value` of `--set`; the value is TOML, and a bare word is a string."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"--set wants key=value, got {text!r}; for instance --set mechanism.delta=1.0")
+    try:
+        return key.strip(), tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _read(source: str) -> tuple[dict[str, Any], str]:
+    embedded = recipes()
+    if source in embedded:
+        text, name = resources.files("feduca.recipes").joinpath(f"{source}.toml").read_text(), source
+    else:
+        path = Path(source)
+        if not path.is_file():
+            raise ConfigError(f"there is no recipe or TOML file {source!r}; {_nearest(source, embedded)}")
+        try:
+            text, name = path.read_text(encoding="utf-8"), path.stem
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{source} cannot be read: {error}") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not TOML: {error}") from None
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree, name
+    if parent not in embedded:
+        raise ConfigError(
+            f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}"
+        )
+    return _over(_read(parent)[0], tree), name
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, table by table; lists and the mechanism of another name are replaced whole."""
+    out = dict(below)
+    for key, value in above.items():
+        if key == "mechanism" and value.get("name") not in (None, below.get(key, {}).get("name")):
+            out[key] = value
+        elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
+            out[key] = _over(below[key], value)
+        else:
+            out[key] = value
+    return out
+
+
+def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `tree` with dotted keys set."""
+    out = json.loads(json.dumps(tree))
+    for dotted, value in settings.items():
+        *path, last = dotted.split(".")
+        here = out
+        for part in path:
+            here = here.setdefault(part, {})
+            if not isinstance(here, dict):
+                raise ConfigError(f"unknown key {dotted!r}; {part!r} is a value, not a table")
+        here[last] = value
+    return out
+
+
+def _validate(tree: Mapping[str, Any], source: str) -> Recipe:
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_sentence(error)}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _options_model(name: str) -> type[BaseModel]:
+    """A pydantic model of a mechanism's options; those wired to other tables are not the user's to set there."""
+    cls = registry[name]
+    hints = get_type_hints(cls)
+    options: dict[str, Any] = {
+        f.name: (hints[f.name], ... if f.default is MISSING else f.default)
+        for f in fields(cls)
+        if "wired" not in f.metadata
+    }
+    return create_model(f"{name}_options", __base__=_Table, **options)
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first complaint in one line: what was wrong, the value seen, what to do."""
+    errors = error.errors()
+    first, title = errors[0], error.title
+    prefix = "mechanism." if title.endswith("_options") else ""
+    key = prefix + ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(title, first["loc"])
+        text = f"unknown key {key!r}; {_nearest(str(first['loc'][-1]), known)}"
+    elif first["type"] == "value_error":
+        text = f"{key} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    else:
+        advice = first["msg"][0].lower() + first["msg"][1:]
+        text = f"{key} is {first['input']!r}: {advice.replace('input should', 'it should')}"
+    return text if len(errors) == 1 else f"{text} (and {len(errors) - 1} more)"
+
+
+def _known_keys(title: str, loc: Sequence[Any]) -> Sequence[str]:
+    model: Any = _options_model(title.removesuffix("_options")) if title.endswith("_options") else Recipe
+    for part in loc[:-1]:
+        annotation = model.model_fields[part].annotation if isinstance(part, str) else CompareRow
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else CompareRow
+    return list(model.model_fields)
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

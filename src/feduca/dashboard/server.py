@@ -1,0 +1,225 @@
+"""A small web server over run directories: the report's page and the data it polls for. Standard library only.
+
+It reads files and changes none. Bound to this machine it answers only requests addressed to this machine (so that a web page elsewhere
+cannot reach it through a name of its own); bound to any other address it wants a token, which is part of the address it prints.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from feduca.errors import InputError
+from feduca.report.page import _digest, _part, page_data, render, require_report
+from feduca.report.payload import MAX_RUNS
+from feduca.report.reading import RunReader, find_runs, glance, text
+from feduca.report.verdict import labels
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Source:
+    """The runs behind one page: read again when their files have grown, with a version that changes when they have."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self._readers: list[RunReader] = []
+        self._start = secrets.token_hex(4)
+        self._version = 0
+        self._body = b""
+        self._lock = threading.Lock()
+
+    def current(self, seen: str) -> tuple[str, bytes | None]:
+        """The version there is now, and its data unless the asker has `seen` them."""
+        with self._lock:
+            try:
+                changed = not self._readers
+                self._readers = self._readers or [RunReader(path) for path in self.paths]
+                for reader in self._readers:
+                    changed |= reader.refresh()
+                if changed:
+                    self._set(page_data([reader.run for reader in self._readers]))
+            except InputError as error:
+                self._readers = []
+                self._set({"error": str(error)})
+            version = f"{self._start}-{self._version}"
+            return version, None if seen == version else self._body
+
+    def _set(self, data: dict[str, Any]) -> None:
+        body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+        if body != self._body:
+            self._body = body
+            self._version += 1
+
+
+class Dashboard:
+    """Serves a run directory, or a folder of them, until closed."""
+
+    def __init__(self, path: str | Path, host: str = "127.0.0.1", port: int = 8765) -> None:
+        require_report()
+        self.root = Path(path)
+        if not self.root.is_dir():
+            raise InputError(f"there is no folder {path}; give a run directory or a folder of runs")
+        self.single = (self.root / "status.json").is_file()
+        self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
+        self._host = host
+        self._sources: dict[str, Source] = {}
+        try:
+            self._server = ThreadingHTTPServer((host, port), _handler(self))
+        except (OSError, OverflowError) as error:
+            raise InputError(f"cannot listen on {host}:{port} ({error}); choose another --port or --host") from None
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+
+    @property
+    def address(self) -> str:
+        """What to open, token included."""
+        return f"http://{self._host}:{self.port}/" + (f"?token={quote(self.token)}" if self.token else "")
+
+    def serve(self) -> None:
+        self._server.serve_forever(poll_interval=0.1)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    # What is at which path: a content type and a body, or None. Names are looked up among the runs found, never joined to a path.
+
+    def answer(self, path: str, seen: str) -> tuple[str, str, bytes | None] | None:
+        """(content type, version, body); a body of None means that nothing has changed."""
+        if not path.endswith(("/", ".json")):
+            return None  # pages fetch their data from beside themselves
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        runs = {} if self.single else self._runs()
+        if parts == [""]:
+            return self._page() if self.single else ("text/html", "", _list_page())
+        if parts == ["data.json"] and self.single:
+            return self._data("", [self.root], seen)
+        if parts == ["list.json"] and not self.single:
+            return "application/json", "", json.dumps(self._list(runs)).encode()
+        if len(parts) in (2, 3) and parts[0] == "run" and parts[1] in runs:
+            if len(parts) == 2:
+                return self._page()
+            return self._data(parts[1], [runs[parts[1]]], seen) if parts[2] == "data.json" else None
+        if parts[0] == "together" and 0 < len(runs) <= MAX_RUNS:
+            if parts[1:] == []:
+                return self._page()
+            return self._data("*", list(runs.values()), seen) if parts[1:] == ["data.json"] else None
+        return None
+
+    def _runs(self) -> dict[str, Path]:
+        return {text(path.relative_to(self.root).as_posix()): path for path in find_runs(self.root)}
+
+    def _page(self) -> tuple[str, str, bytes]:
+        return "text/html", "", render({"live": "data.json"}).encode()
+
+    def _data(self, key: str, paths: Sequence[Path], seen: str) -> tuple[str, str, bytes | None]:
+        source = self._sources.get(key)
+        if source is None or source.paths != list(paths):
+            source = self._sources[key] = Source(paths)
+        version, body = source.current(seen)
+        return "application/json", version, body
+
+    def _list(self, runs: dict[str, Path]) -> dict[str, Any]:
+        rows = []
+        for key, path in runs.items():
+            try:
+                run = glance(path)
+                age = time.time() - max(file.stat().st_mtime for file in path.iterdir() if file.is_file())
+            except (InputError, OSError, ValueError) as error:
+                rows.append({"key": key, "error": text(error), "state": "unreadable"})
+                continue
+            last = run.rounds[-1] if run.rounds else None
+            rows.append(
+                {
+                    "key": key,
+                    "method": labels([run])[0],
+                    "seed": run.seed,
+                    "state": run.state,
+                    "done": 0 if last is None else last.round,
+                    "planned": run.planned,
+                    "accuracy": None if last is None else last.numbers["accuracy"],
+                    "participation": None if last is None else last.numbers["participation"],
+                    "age": max(0.0, age),
+                }
+            )
+        return {"runs": rows, "together": 1 < len(rows) <= MAX_RUNS}
+
+
+def _list_page() -> bytes:
+    here = resources.files("feduca.dashboard")
+    script = here.joinpath("list.js").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'unsafe-inline'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'"
+    )
+    parts = {"POLICY": policy, "STYLE": _part("page.css"), "SCRIPT": script}
+    pieces = here.joinpath("list.html").read_text(encoding="utf-8").split("@")
+    return "".join(parts.get(piece, piece) for piece in pieces).encode()
+
+
+def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        server_version, sys_version = "feduca", ""
+        protocol_version = "HTTP/1.1"
+        timeout = 30
+
+        def do_GET(self) -> None:
+            where = urlsplit(self.path)
+            asked = parse_qs(where.query)
+            if not self._allowed(asked.get("token", [""])[0]):
+                return self._send(403, "text/plain", b"open the address that `feduca watch` printed\n")
+            found = dashboard.answer(where.path, asked.get("version", [""])[0])
+            if found is None:
+                return self._send(404, "text/plain", b"there is nothing here\n")
+            kind, version, body = found
+            return self._send(204 if body is None else 200, kind, body or b"", version)
+
+        def _allowed(self, token: str) -> bool:
+            if dashboard.token is not None:
+                return hmac.compare_digest(token.encode(), dashboard.token.encode())
+            name = (self.headers.get("Host") or "").rsplit(":", 1)[0].strip("[]")
+            return name in LOOPBACK
+
+        def _send(self, code: int, kind: str, body: bytes, version: str = "") -> None:
+            self.send_response(code)
+            if code != 204:
+                self.send_header("Content-Type", f"{kind}; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+            for name, value in (
+                ("X-Version", version),
+                ("Cache-Control", "no-store"),
+                ("X-Content-Type-Options", "nosniff"),
+                ("Referrer-Policy", "no-referrer"),
+                ("X-Frame-Options", "DENY"),
+            ):
+                if value:
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    return Handler
+
+
+def watch(path: str | Path, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve until interrupted; `say` gets the address to open."""
+    dashboard = Dashboard(path, host, port)
+    say(dashboard.address)
+    try:
+        dashboard.serve()
+    except KeyboardInterrupt:
+        say("stopped")
+    finally:
+        dashboard._server.server_close()

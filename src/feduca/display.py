@@ -1,0 +1,150 @@
+"""Progress while a run goes on: a live table on a terminal, plain lines elsewhere. Always on stderr; data go to stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from feduca.records import ClientRecord, RoundRecord
+
+_MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def strip(status: list[str] | Any) -> str:
+    """One mark per silo: in, declined, absent, refused."""
+    return "".join(_MARKS[word][0] for word in status)
+
+
+def _coloured(status: list[str] | Any) -> str:
+    return "".join(f"[{_MARKS[word][1]}]{_MARKS[word][0]}[/]" for word in status)
+
+
+class Progress:
+    """Watches one run after another; `total` runs of `rounds` rounds each."""
+
+    def __init__(self, rounds: int, total: int = 1) -> None:
+        self._rounds, self._total = rounds, total
+        self._done = 0
+        self._label = ""
+        self._started = time.monotonic()
+        self._console = Console(stderr=True)
+        self._live = None
+        if self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
+            self._live.start()
+
+    def start(self, label: str) -> None:
+        self._label = label
+
+    def __call__(self, record: RoundRecord, clients: ClientRecord) -> None:
+        finished = self._done * self._rounds + record.round
+        left = (time.monotonic() - self._started) / finished * (self._total * self._rounds - finished)
+        if self._live is not None:
+            self._live.update(self._table(record, clients, left))
+        elif record.round % max(1, self._rounds // 5) == 0 or record.round == self._rounds:
+            satisfied = "-" if record.satisfied is None else f"{record.satisfied}/{len(clients.status)}"
+            slack = "-" if record.slack is None else f"{record.slack:.4f}"
+            print(
+                f"{self._label}: round {record.round}/{self._rounds}  accuracy {percent(record.accuracy)} %"
+                f"  in {strip(clients.status)}  satisfied {satisfied}  slack {slack}  {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def end_of_run(self) -> None:
+        self._done += 1
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _table(self, record: RoundRecord, clients: ClientRecord, left: float) -> Table:
+        table = Table(title=f"{self._label}  ({self._done + 1} of {self._total})" if self._total > 1 else self._label)
+        for name in ("round", "accuracy %", "in", "satisfied", "slack", "time left"):
+            table.add_column(name, justify="right" if name != "in" else "left")
+        table.add_row(
+            f"{record.round}/{self._rounds}",
+            percent(record.accuracy),
+            f"{_coloured(clients.status)}  {record.joined}/{len(clients.status)}",
+            "-" if record.satisfied is None else str(record.satisfied),
+            "-" if record.slack is None else f"{record.slack:.4f}",
+            f"{left:.0f} s",
+        )
+        return table
+
+
+@contextmanager
+def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar of runs done and time left on a terminal, plain lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+
+        def tell(done: int, total: int, label: str) -> None:
+            print(
+                f"{name}: {done} of {total} runs done{', next: ' + label if label else ''}", file=sys.stderr, flush=True
+            )
+
+        yield tell
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=f"{name}: {label}")
+
+
+def _plain(table: Table) -> str:
+    console = Console(width=200, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def cells(summary: list[dict[str, Any]]) -> str:
+    """The summary of a study as plain text, ours beside the paper's."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    axes = list(summary[0]["labels"])
+    for name in axes:
+        table.add_column(name, no_wrap=True)
+    for name in ("accuracy %", "paper", "participation %", "paper", "seeds", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in summary:
+        spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
+        table.add_row(
+            *(cell["labels"].get(axis, "") for axis in axes),
+            percent(cell["accuracy_mean"]) + spread,
+            percent(cell["paper_accuracy"]),
+            percent(cell["participation_mean"]),
+            percent(cell["paper_participation"]),
+            str(len(cell["seeds"])),
+            f"{cell['seconds']:.1f}",
+        )
+    return _plain(table)
+
+
+def comparison(rows: list[dict[str, Any]]) -> str:
+    """The table of `feduca compare`, as plain text."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for name, right in (("method", 0), ("accuracy %", 1), ("participation %", 1), ("Eq. 1 holds %", 1), ("seconds", 1)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for row in rows:
+        spread = row.get("accuracy_std")
+        accuracy = percent(row["accuracy"]) + ("" if spread is None else f" +- {100 * spread:.1f}")
+        shares = (percent(row["participation"]), percent(row["eq1_share"]))
+        table.add_row(row["method"], accuracy, *shares, f"{row['seconds']:.1f}")
+    return _plain(table)

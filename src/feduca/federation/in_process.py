@@ -1,0 +1,45 @@
+"""All silos in this process, along one leading axis: the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from feduca.client import Behaviour, blank, rows, step, written
+from feduca.types import Announcements, Array, ClientMemory, Reports, Task
+from feduca.work import Steps, drive
+
+
+class InProcess:
+    """Every silo of `task`, behaving as `how` says. Holds the clients' memory: it *is* the clients."""
+
+    def __init__(self, task: Task, how: Behaviour) -> None:
+        self.silos = tuple(task.silos)
+        self._task = task
+        self._how = how
+        self._memory: ClientMemory | None = None
+
+    def exchange(self, announcements: Announcements) -> Reports:
+        return drive(self.steps(announcements), self._task)
+
+    def steps(self, announcements: Announcements) -> Steps[Reports]:
+        """The same as a coroutine, for drivers that answer several federations at once."""
+        clients = announcements.clients
+        memory = self._memory or blank(announcements.theta, len(self.silos), self._how.family)
+        examples = np.asarray(self._task.examples)[clients]
+        before = rows(memory, clients)
+        after, reports = yield from step(before, announcements, self._how, self._task.parameters, examples)
+        self._memory = written(memory, clients, after)
+        return reports
+
+    def snapshot(self) -> dict[str, Array]:
+        if self._memory is None:
+            return {}
+        plain = {name: value for name, value in vars(self._memory).items() if name != "extra"}
+        return plain | {f"extra.{name}": value for name, value in self._memory.extra.items()}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        plain = {name: value for name, value in arrays.items() if not name.startswith("extra.")}
+        extra = {name.removeprefix("extra."): value for name, value in arrays.items() if name.startswith("extra.")}
+        self._memory = ClientMemory(**plain, extra=extra) if plain else None

@@ -1,0 +1,99 @@
+"""Several federations side by side, their work merged into few large calls: how one GPU is filled.
+
+Each run keeps its own loop (`rounds.py`) and its own clients (`InProcess`); only the requests of the client steps (`work.py`) are
+put together. Requests of one kind that wait at the same time become one call over all their clients; training waits until every
+run that still has something to evaluate has done so, because that is the call worth merging.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from feduca.arrays import concatenate, repeat
+from feduca.federation.in_process import InProcess
+from feduca.rounds import Rounds
+from feduca.types import Announcements, Reports, Scores, ServerState, Task
+from feduca.work import Along, Evaluate, Train, Work
+
+
+def together(loops: Sequence[Rounds], federations: Sequence[InProcess], task: Task) -> list[ServerState]:
+    """Drive every loop to its end. `task` holds the silos of all federations, one after another in their order."""
+    offsets = np.cumsum([0, *(len(f.silos) for f in federations)])[:-1]
+    finished: dict[int, ServerState] = {}
+    asked: dict[int, Announcements] = {}
+
+    def ask(i: int, reports: Reports | None) -> None:
+        try:
+            asked[i] = next(loops[i]) if reports is None else loops[i].send(reports)
+        except StopIteration as stop:
+            finished[i] = stop.value
+            asked.pop(i, None)
+
+    for i in range(len(loops)):
+        ask(i, None)
+    while asked:
+        for i, reports in _exchange(asked, federations, task, offsets).items():
+            ask(i, reports)
+    return [finished[i] for i in range(len(loops))]
+
+
+def _exchange(
+    asked: dict[int, Announcements], federations: Sequence[InProcess], task: Task, offsets: np.ndarray
+) -> dict[int, Reports]:
+    """One round of every run that is still going."""
+    steps = {i: federations[i].steps(announcements) for i, announcements in asked.items()}
+    waiting: dict[int, Work] = {}
+    done: dict[int, Reports] = {}
+
+    def resume(i: int, answer: Any) -> None:
+        try:
+            waiting[i] = steps[i].send(answer)
+        except StopIteration as stop:
+            done[i] = stop.value
+
+    for i in steps:
+        resume(i, None)
+    while waiting:
+        quick = {i: request for i, request in waiting.items() if not isinstance(request, Train)}
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for i, request in (quick or waiting).items():
+            groups[_kind(request)].append(i)
+        for members in groups.values():
+            requests = [waiting.pop(i) for i in members]
+            for i, answer in zip(members, _answers(requests, [int(offsets[i]) for i in members], task)):
+                resume(i, answer)
+    return done
+
+
+def _kind(request: Work) -> Hashable:
+    """Requests of the same kind can be one call."""
+    if isinstance(request, Train):
+        return ("train", request.spec, request.round)
+    if isinstance(request, Evaluate):
+        return ("evaluate", request.split)
+    return ("along", request.split, request.places.shape[1])
+
+
+def _answers(requests: Sequence[Any], offsets: Sequence[int], task: Task) -> list[Any]:
+    """One call for all; then each its own rows."""
+    clients = np.concatenate([request.clients + offset for request, offset in zip(requests, offsets)])
+    cuts = np.cumsum([len(request.clients) for request in requests])[:-1]
+    first = requests[0]
+    if isinstance(first, Train):
+        seeds = np.concatenate([np.full(len(r.clients), r.seed) for r in requests])
+        anchor = None
+        if first.spec.prox > 0:
+            anchor = concatenate([repeat(r.anchor, len(r.clients)) for r in requests])
+        theta = concatenate([r.theta for r in requests])
+        whole = Train(theta, clients, first.spec, first.round, seeds, anchor).on(task)
+        return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(clients)])]
+    if isinstance(first, Evaluate):
+        scores = Evaluate(concatenate([r.theta for r in requests]), clients, first.split).on(task)
+    else:
+        start, end = concatenate([r.start for r in requests]), concatenate([r.end for r in requests])
+        scores = Along(start, end, np.concatenate([r.places for r in requests]), clients, first.split).on(task)
+    return [Scores(a, b) for a, b in zip(np.split(scores.accuracy, cuts), np.split(scores.loss, cuts))]

@@ -1,0 +1,123 @@
+"""FedUCA: weights from the participation program.
+
+M. Yashwanth, A. Singh, A. Nayak, S. K. Bulusu, A. Chakraborty. "Federated Learning by Utility-Constrained Stochastic
+Aggregation for Improving Rational Participation." The server draws a mixture s ~ Dir(delta), solves the program of Eq.
+6 for the strategies R (`program/`), and gives silo k the expected weight alpha_k = sum_i s_i r_k^i. Every choice the
+paper leaves open is an option here; docs/methods/feduca.md goes through them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from feduca import program
+from feduca.aggregation import target
+from feduca.errors import ConfigError
+from feduca.rng import stream
+from feduca.types import Allocation, Floats, Ints, LocalSpec, Needs, Round
+
+SMALLEST_S = 1e-12  # Dir(delta) underflows for small delta; a strategy of probability 0 would leave its row undefined
+
+
+@dataclass(frozen=True)
+class FedUCA:
+    n_s: int = 5  # strategies; 1 drops the column constraint: one deterministic vector
+    delta: float = 0.5  # concentration of s ~ Dir(delta)
+    eps: float = 0.0  # margin the program adds to every threshold
+    schedule: Literal["fresh", "lagged", "announce-next"] = "fresh"  # reading 2
+    s: Literal["redrawn", "fixed"] = "redrawn"  # reading 11
+    start: Literal["random", "uniform"] = "random"  # reading 6
+    selection: Literal["centre", "closest", "margin"] = "centre"  # reading 10
+    objective: Literal["squared", "linear", "participation"] = "squared"
+    aggregation: Literal["expected", "sampled"] = "expected"  # reading 7
+    solver: Literal["structured", "reference"] = "structured"
+    fallback: Literal["coherent", "printed"] = "coherent"  # reading 12
+    beta: Literal["uniform", "examples"] = "uniform"  # reading 14
+    family: str = field(default="quadratic", metadata={"wired": "utility.family"})
+    tolerance: float = field(default=1e-6, metadata={"wired": "participation.tolerance"})  # reading 8
+
+    needs = Needs(curve=True)
+
+    def __post_init__(self) -> None:
+        if self.n_s < 1:
+            raise ConfigError(f"mechanism.n_s must be at least 1, got {self.n_s}; the paper uses 5")
+        if not (self.delta > 0 and math.isfinite(self.delta)):
+            raise ConfigError(f"mechanism.delta must be a number above 0, got {self.delta}; the paper uses 0.5")
+        if not (self.eps >= 0 and math.isfinite(self.eps)):
+            raise ConfigError(f"mechanism.eps must be 0 or more, got {self.eps}; the paper uses 0")
+
+    def local(self, spec: LocalSpec) -> LocalSpec:
+        return spec
+
+    def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
+        """R^0 and s^0, which Algorithm 1 takes as inputs."""
+        beta, s = target(examples, self.beta), self._draw_s(seed, 0)
+        uniform = self.start == "uniform"
+        R = np.tile(beta, (self.n_s, 1)) if uniform else _random_strategies(self.n_s, beta, stream(seed, "R0"))
+        return None, self._sampled(Allocation(s @ R, "initial", R=R, s=s), seed, 0)
+
+    def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
+        s, beta = self._draw_s(seed, round.round), target(round.examples, self.beta)
+        known = np.isfinite(round.gamma)
+        if not known.any():
+            reason = "No silo has reported a curve yet, so the previous weights stay; wait for a first report."
+            return None, replace(round.previous, status="unknown", reason=reason, fallback=None)
+        zeta = np.where(known[:, None], round.zeta, round.zeta[known][0])  # any curve will do where nothing is demanded
+        gamma = np.where(known, round.gamma, -np.inf)
+        solved = program.allocate(
+            zeta,
+            gamma,
+            s,
+            self.eps,
+            family=self.family,
+            selection=self.selection,
+            objective=self.objective,
+            solver=self.solver,
+            beta=beta,
+            tolerance=self.tolerance,
+        )
+        if solved.satisfied is None or not solved.satisfied.any():
+            solved = program.fall_back(
+                solved,
+                zeta,
+                gamma,
+                family=self.family,
+                previous=round.previous,
+                rng=stream(seed, "fallback", round.round),
+                kind=self.fallback,
+                beta=beta,
+                tolerance=self.tolerance,
+            )
+        return None, self._sampled(solved, seed, round.round)
+
+    def _draw_s(self, seed: int, round: int) -> Floats:
+        if self.n_s == 1:
+            return np.ones(1)
+        drawn = stream(seed, "s", 0 if self.s == "fixed" else round).dirichlet(np.full(self.n_s, self.delta))
+        drawn = np.maximum(drawn, SMALLEST_S)
+        return drawn / drawn.sum()
+
+    def _sampled(self, allocation: Allocation, seed: int, round: int) -> Allocation:
+        """`sampled`: one strategy row is drawn and used, though clients are still told the expectation."""
+        if self.aggregation == "expected" or allocation.R is None or allocation.s is None:
+            return allocation
+        row = stream(seed, "row", round).choice(len(allocation.s), p=allocation.s)
+        return replace(allocation, applied=allocation.R[row])
+
+
+def _random_strategies(n_s: int, beta: Floats, rng: np.random.Generator) -> Floats:
+    """A random point of the program's feasible set: rows sum to 1, columns to n_s * beta (Sinkhorn's scaling)."""
+    R = rng.exponential(size=(n_s, len(beta)))
+    if n_s == 1:
+        return R / R.sum()
+    for _ in range(1000):
+        R *= n_s * beta / R.sum(0)
+        rows = R.sum(1, keepdims=True)
+        R /= rows
+        if np.abs(rows - 1).max() < 1e-14:
+            break
+    return R

@@ -1,0 +1,102 @@
+"""What every round leaves behind: one `RoundRecord` for the federation, one `ClientRecord` for all its clients.
+
+Both become one line of JSON each (`rounds.jsonl`, `clients.jsonl`). Undefined is null. Everything that depends on a clock lives
+in `seconds`, so that two runs of the same seed are equal but for that one object. Accuracy, participation and shares are
+fractions of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+Column = Sequence[Any] | np.ndarray
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    round: int
+    accuracy: float | None  # of the new global model on the global test set
+    loss: float | None
+    participation: float  # share of silos that joined this round
+    joined: int
+    satisfied: int | None  # silos whose reported demand the new weights meet
+    status: str  # of the allocation
+    reason: str
+    fallback: str | None
+    slack: float | None  # sum over silos
+    gap: float | None  # the solver's certificate
+    jensen: float | None  # sum of Jensen gaps under the new weights
+    discrepancy: float  # ||alpha - beta||^2 of the weights that formed the new model
+    discrepancy_bound: float | None  # pointwise, given s
+    discrepancy_bound_expected: float | None  # in expectation over s
+    r2: float | None  # mean over the fits
+    smallest_cohort: int
+    largest_staleness: int
+    concession: float | None  # mean over participants
+    promise_kept: float | None  # mean of realised minus promised utility
+    s: Sequence[float] | None
+    bytes_down: int  # what a deployment would have sent to the silos ...
+    bytes_up: int  # ... and received
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """Columns over the silos, in the server's order."""
+
+    round: int
+    status: Sequence[str]
+    reason: Sequence[str]
+    alpha: Column  # weights that formed the new model
+    announced: Column  # weights announced with it
+    slack: Column | None
+    satisfied: Column | None
+    zeta: Column
+    gamma: Column
+    eq1: Column  # Eq. 1 on realised accuracy, whichever rule is in force
+    eq2: Column  # Eq. 2 where a curve exists
+    global_accuracy: Column  # validation data, before training
+    own_accuracy: Column
+    offered_accuracy: Column
+    concession: Column
+    evaluations: Column
+    promised: Column
+    promise_kept: Column  # realised minus promised utility
+    r2: Column
+    capped: Column
+    staleness: Column  # rounds since the update in use was made
+    update_norm: Column  # as received, also of refused updates
+    test_deployed: Column | None  # on data no decision ever saw
+    test_own: Column | None
+    test_global: Column | None
+    advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
+    utility_points: Mapping[str, Any] | None = None  # {"places": [M], "values": [N][M]}, where the recipe asks for them
+
+
+def plain(value: Any) -> Any:
+    """JSON-ready: arrays become lists, NaN and infinities become null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def mean(values: Any) -> float | None:
+    """Mean over what is defined; None where nothing is."""
+    values = np.asarray(values, dtype=float)
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if len(defined) else None

@@ -1,0 +1,277 @@
+"""The charts, as Altair values over named data sets. The page fills the data sets in the browser; figures.py fills them here.
+
+    all     one row per method, seed and round: method, seed, round, accuracy, participation
+    one     one row per round of the chosen run, with every column of payload.SERIES
+    bounds  the same, folded: round, kind, value
+    curve   r, u of one silo's fitted utility;  points: r, u as measured;  marks: r, u, gamma
+
+Colours are Okabe and Ito's, which survive colour blindness; dashes and shapes say the same once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7A00", "#6B6B6B")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+
+HEIGHT = 220
+
+
+def style(index: int) -> tuple[str, Sequence[int], str]:
+    """Colour, dash and shape of the index-th method: 8 x 4 methods before any two look the same."""
+    return OKABE_ITO[index % len(OKABE_ITO)], DASHES[index // len(OKABE_ITO) % len(DASHES)], SHAPES[index % len(SHAPES)]
+
+
+def charts(methods: Sequence[str], rounds: int) -> dict[str, alt.LayerChart]:
+    """Every chart of the page, by name. `methods` fixes who gets which colour; `rounds` the common axis."""
+    return {
+        "accuracy": over_rounds("accuracy", "accuracy of the shared model", methods, rounds),
+        "participation": over_rounds("participation", "share of silos that joined", methods, rounds),
+        "curve": utility_curve(),
+        "slack": one_line("slack", "slack (sum over silos)", rounds),
+        "gap": one_line("gap", "certified gap of the solver", rounds, alt.Scale(type="symlog", constant=1e-12), ".1e"),
+        "discrepancy": bounds(rounds),
+        "jensen": one_line("jensen", "sum of Jensen gaps", rounds),
+        "promise": promise(rounds),
+        "concession": one_line("concession", "mean concession c of accepted offers", rounds),
+    }
+
+
+TITLES = {
+    "accuracy": "Accuracy of the shared model",
+    "participation": "Participation",
+    "curve": "One silo's utility curve",
+    "slack": "Slack: demand the weights could not meet",
+    "gap": "Solver certificate",
+    "discrepancy": "Discrepancy from the target weights, and its bounds",
+    "jensen": "Jensen gaps",
+    "promise": "Promise kept: realised minus promised utility",
+    "concession": "Concession of accepted offers",
+}
+
+
+def _x(rounds: int) -> alt.X:
+    return alt.X(
+        "round:Q", title="round", scale=alt.Scale(domain=[1, max(2, rounds)], nice=False), axis=alt.Axis(tickMinStep=1)
+    )
+
+
+def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> alt.LayerChart:
+    """One line per method: the mean over seeds, and the band from the lowest to the highest seed."""
+    styles = [style(i) for i in range(len(methods))]
+    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=340, symbolStrokeWidth=2, symbolOpacity=1)
+    domain = list(methods)
+    colour = alt.Color("method:N", scale=alt.Scale(domain=domain, range=[s[0] for s in styles]), legend=legend)
+    dash = alt.StrokeDash("method:N", scale=alt.Scale(domain=domain, range=[list(s[1]) for s in styles]), legend=legend)
+    shape = alt.Shape("method:N", scale=alt.Scale(domain=domain, range=[s[2] for s in styles]), legend=legend)
+    y = alt.Y(f"mean({name}):Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    pick = alt.selection_point(name=f"pick_{name}", fields=["method"], bind="legend")
+    faint = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
+    base = alt.Chart(alt.NamedData("all")).transform_filter(f"isValid(datum.{name})")
+    band = base.mark_area(opacity=0.18).encode(
+        x=_x(rounds),
+        y=alt.Y(f"min({name}):Q"),
+        y2=f"max({name}):Q",
+        color=colour,
+    )
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("round:Q"),
+        alt.Tooltip(f"mean({name}):Q", title=name, format=".1%"),
+    ]
+    line = base.mark_line(strokeWidth=2).encode(
+        x=_x(rounds), y=y, color=colour, strokeDash=dash, opacity=faint, tooltip=tooltip
+    )
+    every = max(1, rounds // 8)
+    marks = (
+        base.transform_filter(f"datum.round % {every} == 0 || datum.round == {rounds}")
+        .mark_point(size=45, filled=True)
+        .encode(x=_x(rounds), y=y, color=colour, shape=shape, opacity=faint, tooltip=tooltip)
+        .add_params(pick)
+    )
+    return (band + line + marks).properties(height=HEIGHT + 40, width="container")
+
+
+def one_line(
+    name: str, title: str, rounds: int, scale: alt.Scale | None = None, format: str = ".3~g"
+) -> alt.LayerChart:
+    """One quantity of the chosen run."""
+    options: dict[str, Any] = {} if scale is None else {"scale": scale}
+    base = (
+        alt.Chart(alt.NamedData("one"))
+        .transform_filter(f"isValid(datum.{name})")
+        .encode(
+            x=_x(rounds),
+            y=alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=format, tickCount=5), **options),
+            tooltip=[alt.Tooltip("round:Q"), alt.Tooltip(f"{name}:Q", format=".3g")],
+        )
+    )
+    line = base.mark_line(color=OKABE_ITO[0], strokeWidth=1.5)
+    return (line + base.mark_point(color=OKABE_ITO[0], filled=True, size=18)).properties(
+        height=HEIGHT - 60, width="container"
+    )
+
+
+BOUNDS = {
+    "discrepancy": "discrepancy of the weights used",
+    "discrepancy_bound": "bound for this round's s",
+    "discrepancy_bound_expected": "bound in expectation over s",
+}
+
+
+def bounds(rounds: int) -> alt.LayerChart:
+    """The discrepancy against its pointwise bound and its bound in expectation."""
+    names = list(BOUNDS.values())
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=340, symbolOpacity=1)
+    scale = {"domain": names}
+    base = alt.Chart(alt.NamedData("bounds")).encode(
+        x=_x(rounds),
+        y=alt.Y("value:Q", title="squared distance to beta", axis=alt.Axis(format=".2~g")),
+        color=alt.Color("kind:N", scale=alt.Scale(**scale, range=list(OKABE_ITO[:3])), legend=legend),
+        tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("round:Q"), alt.Tooltip("value:Q", format=".3g")],
+    )
+    dash = alt.StrokeDash("kind:N", scale=alt.Scale(**scale, range=[list(d) for d in DASHES[:3]]), legend=legend)
+    shape = alt.Shape("kind:N", scale=alt.Scale(**scale, range=list(SHAPES[:3])), legend=legend)
+    points = base.mark_point(filled=True, size=22).encode(shape=shape)
+    return (base.mark_line(strokeWidth=1.5).encode(strokeDash=dash) + points).properties(
+        height=HEIGHT, width="container"
+    )
+
+
+def promise(rounds: int) -> alt.LayerChart:
+    """Realised minus promised utility: the mean over silos, the band from the worst to the best silo, and zero."""
+    base = alt.Chart(alt.NamedData("one")).transform_filter("isValid(datum.promise_kept)")
+    band = base.mark_area(opacity=0.18, color=OKABE_ITO[2]).encode(x=_x(rounds), y="promise_low:Q", y2="promise_high:Q")
+    y = alt.Y("promise_kept:Q", title="realised minus promised", axis=alt.Axis(format=".2~g"))
+    tooltip = [
+        alt.Tooltip("round:Q"),
+        alt.Tooltip("promise_kept:Q", title="mean", format="+.3f"),
+        alt.Tooltip("promise_low:Q", title="worst silo", format="+.3f"),
+        alt.Tooltip("promise_high:Q", title="best silo", format="+.3f"),
+    ]
+    line = base.mark_line(color=OKABE_ITO[2], strokeWidth=2, point=True).encode(x=_x(rounds), y=y, tooltip=tooltip)
+    zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(strokeDash=[4, 4], opacity=0.7).encode(y="zero:Q")
+    return (band + line + zero).properties(height=HEIGHT, width="container")
+
+
+def utility_curve() -> alt.LayerChart:
+    """One silo in one round: measured points, the fit, the threshold gamma, and the weight it is asked to judge."""
+    x = alt.X("r:Q", title="aggregation weight r", scale=alt.Scale(domain=[0, 1]))
+    y = alt.Y("u:Q", title="utility u(r)", scale=alt.Scale(zero=False))
+    fit = alt.Chart(alt.NamedData("curve")).mark_line(color=OKABE_ITO[0], strokeWidth=2.5, interpolate="monotone")
+    points = alt.Chart(alt.NamedData("points")).mark_point(color=OKABE_ITO[4], size=40, filled=False, strokeWidth=1.5)
+    mark = alt.Chart(alt.NamedData("marks"))
+    gamma = mark.transform_filter("isValid(datum.gamma)").mark_rule(
+        color=OKABE_ITO[1], strokeDash=[6, 3], strokeWidth=2
+    )
+    weight = mark.transform_filter("isValid(datum.r)").mark_rule(color=OKABE_ITO[2], strokeDash=[2, 2], strokeWidth=2)
+    here = mark.transform_filter("isValid(datum.u)").mark_point(
+        color=OKABE_ITO[2], shape="diamond", size=160, filled=True, opacity=1
+    )
+    said = [alt.Tooltip("r:Q", format=".3f"), alt.Tooltip("u:Q", format=".3f")]
+    return alt.layer(
+        points.encode(x=x, y=y, tooltip=said),
+        fit.encode(x=x, y=y, tooltip=said),
+        gamma.encode(y="gamma:Q", tooltip=[alt.Tooltip("gamma:Q", title="threshold gamma", format=".3f")]),
+        weight.encode(x="r:Q", tooltip=[alt.Tooltip("r:Q", title="weight announced", format=".3f")]),
+        here.encode(x=x, y=y, tooltip=said),
+    ).properties(height=HEIGHT + 60, width="container")
+
+
+STATUS_COLOURS = {"joined": "#0072B2", "declined": "#E69F00", "absent": "#c9ced4", "refused": "#CC79A7"}
+LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused"}
+
+
+def strip(silos: Sequence[str]) -> alt.LayerChart:
+    """Silos by rounds, for figures (the page draws its own on a canvas). Data `strip`: silo, start, end, status; `fallbacks`: round."""
+    cells = (
+        alt.Chart(alt.NamedData("strip"))
+        .mark_rect(stroke=None)
+        .encode(
+            x=alt.X("start:Q", title="round", scale=alt.Scale(nice=False), axis=alt.Axis(tickMinStep=1, grid=False)),
+            x2="end:Q",
+            y=alt.Y("silo:N", title=None, sort=list(silos), scale=alt.Scale(paddingInner=0.12)),
+            color=alt.Color(
+                "status:N",
+                scale=alt.Scale(domain=list(STATUS_COLOURS), range=list(STATUS_COLOURS.values())),
+                legend=alt.Legend(title=None, orient="bottom"),
+            ),
+        )
+    )
+    fallbacks = (
+        alt.Chart(alt.NamedData("fallbacks"))
+        .mark_point(shape="triangle-down", filled=True, color=OKABE_ITO[1], size=60, opacity=1)
+        .encode(x="round:Q", y=alt.value(-6))
+    )
+    return (cells + fallbacks).properties(height=min(14 * len(silos), 600))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows for the data sets, the way the page's script makes them
+
+
+def all_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The `all` data set of a payload."""
+    return [
+        {
+            "method": run["label"],
+            "seed": run["seed"],
+            "round": round,
+            **{name: run["series"][name][i] for name in ("accuracy", "participation") if name in run["series"]},
+        }
+        for run in data["runs"]
+        for i, round in enumerate(run["series"]["round"])
+    ]
+
+
+def one_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The `one` data set of one run of a payload."""
+    return [{name: column[i] for name, column in run["series"].items()} for i in range(len(run["series"]["round"]))]
+
+
+def strip_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The `strip` data set of one run: rounds of equal status in one row each."""
+    rows, rounds = [], [*run["strip_rounds"], run["strip_rounds"][-1] + 1] if run["strip_rounds"] else []
+    for name, letters in zip(run["silos"], run["strip"]):
+        begin = 0
+        for t in range(1, len(letters) + 1):
+            if t == len(letters) or letters[t] != letters[begin]:
+                status = LETTERS.get(letters[begin], "absent")
+                rows.append({"silo": name, "start": rounds[begin] - 0.5, "end": rounds[t] - 0.5, "status": status})
+                begin = t
+    return rows
+
+
+def bound_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The `bounds` data set of one run of a payload."""
+    rows = one_rows(run)
+    return [
+        {"round": row["round"], "kind": title, "value": row[name]}
+        for name, title in BOUNDS.items()
+        for row in rows
+        if row.get(name) is not None
+    ]
+
+
+def curve_sets(
+    data: Mapping[str, Any], run: Mapping[str, Any], snapshot: int, silo: int
+) -> dict[str, list[dict[str, Any]]]:
+    """The `curve`, `points` and `marks` data sets of one silo in one kept round."""
+    scale = 1e-4
+    _, _, announced, gamma, u, *_, curve, points = run["details"]["silos"][snapshot][silo]
+    return {
+        "curve": [{"r": r, "u": v * scale} for r, v in zip(data["grid"], curve) if v is not None],
+        "points": [{"r": r, "u": v * scale} for r, v in zip(run["details"]["places"], points) if v is not None],
+        "marks": [
+            {
+                "r": None if announced is None else announced * scale,
+                "gamma": None if gamma is None else gamma * scale,
+                "u": None if u is None else u * scale,
+            }
+        ],
+    }

@@ -1,0 +1,108 @@
+"""The page: template, style, script, Vega and data in one HTML file that needs nothing else.
+
+The content security policy names the two scripts by their hashes and allows no connection at all (a watched page may talk to its own
+server), so that nothing in a run directory can run as code or leave the page, even if an escape were missing somewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from feduca.errors import InputError
+from feduca.report.payload import embedded, payload
+from feduca.report.reading import Run, read
+
+
+def require_report() -> None:
+    """Say in one line what is missing when the `report` extra is not installed."""
+    try:
+        import altair  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f'the report needs {error.name}, which is not installed; pip install "feduca[report]"'
+        ) from None
+
+
+def write(
+    paths: Sequence[str | Path], target: str | Path, *, pdf: bool = False, figures: str | Path | None = None
+) -> list[Path]:
+    """Write one self-contained page about the runs at `paths`, and figures where asked for; returns what was written."""
+    data = page_data([read(path) for path in paths])
+    written = [_write(render(data), Path(target))]
+    if pdf or figures is not None:
+        from feduca.report.figures import write_figures, write_pdf
+
+        if pdf:
+            written.append(write_pdf(data, Path(target).with_suffix(".pdf")))
+        if figures is not None:
+            written += write_figures(data, figures)
+    return written
+
+
+def _write(html: str, target: Path) -> Path:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; choose another file with -o") from None
+    return target
+
+
+def page_data(runs: Sequence[Run]) -> dict[str, Any]:
+    """The payload of some runs together with the charts that show it."""
+    require_report()
+    from feduca.report import charts
+
+    data = payload(runs)
+    methods = tuple(dict.fromkeys(run["label"] for run in data["runs"]))
+    rounds = max([run["planned"] or 0 for run in data["runs"]] + [run["done"] for run in data["runs"]])
+    return data | {"charts": _specs(methods, rounds), "titles": charts.TITLES, "bounds": charts.BOUNDS}
+
+
+@cache
+def _specs(methods: tuple[str, ...], rounds: int) -> dict[str, Any]:
+    from feduca.report.charts import charts
+
+    return {name: chart.to_dict() for name, chart in charts(methods, rounds).items()}
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """The page. `{"live": address}` instead of data makes it fetch them from there, again and again."""
+    require_report()
+    script, vega = _part("page.js"), _vega()
+    hashes = " ".join(f"'sha256-{_digest(source)}'" for source in (vega, script))
+    connect = "'self'" if "live" in data else "'none'"
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {"POLICY": policy, "STYLE": _part("page.css"), "DATA": embedded(data), "VEGA": vega, "SCRIPT": script}
+    pieces = _part("page.html").split("@")  # the template's only @ signs delimit its five places
+    return "".join(parts.get(piece, piece) for piece in pieces)
+
+
+@cache
+def _part(name: str) -> str:
+    return resources.files("feduca.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _vega() -> str:
+    """Vega, Vega-Lite and vega-embed as vl-convert carries them, in a scope of their own."""
+    import vl_convert
+
+    bundle = vl_convert.javascript_bundle()
+    if "</script" in bundle.lower() or "<!--" in bundle:
+        raise InputError("the Vega bundle of vl-convert would end its script element; use vl-convert-python 1.8 or 1.9")
+    return f"(() => {{{bundle}}})();"
+
+
+def _digest(source: str) -> str:
+    return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()

@@ -1,0 +1,246 @@
+"""What a page gets to see of its runs: plain JSON, compact, and thinned where a screen could not show more.
+
+A thousand rounds of a hundred silos are 40 MB on disk and must fit a page that opens at once. So curves over rounds are averaged into at
+most a few hundred points, and the details of single silos (reasons, utility curves) are kept for evenly spaced rounds, as many as
+the budget allows; the strip of who was in keeps every round as long as it can. Whatever was thinned is said in `notes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from feduca.errors import InputError
+from feduca.report.reading import ClientRound, Number, Run, text
+from feduca.report.verdict import average, comparison, figures, labels, verdict
+
+MAX_RUNS = 60
+SERIES_POINTS = 1500  # over all runs
+STRIP_CELLS = 200_000  # over all runs
+DETAIL_CHARACTERS = 600_000  # over all runs
+CONFIG_CHARACTERS = 60_000  # over all runs
+SCALE = 10_000  # utilities and weights travel as integers in units of 1e-4
+
+GRID = [round(0.05 * i, 2) for i in range(21)]  # where fitted curves are sampled
+
+SERIES = (
+    "accuracy", "participation", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound", "discrepancy_bound_expected",
+    "promise_kept", "concession", "r2",
+)  # fmt: skip
+
+
+def payload(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything the page shows, for one run or several side by side."""
+    if not runs:
+        raise InputError("there is no run to show; give one or more run directories")
+    if len(runs) > MAX_RUNS:
+        raise InputError(f"{len(runs)} runs do not fit one page; show at most {MAX_RUNS} at a time")
+    names = labels(runs)
+    shares = len(runs)
+    notes: list[str] = []
+    allowed = _shared(DETAIL_CHARACTERS, [_detail_size(run) * len(run.clients) for run in runs])
+    shown = [_run(run, name, shares, most, notes) for run, name, most in zip(runs, names, allowed)]
+    head = verdict(runs[0]) if shares == 1 else [comparison(runs, names)]
+    return {
+        "verdict": head,
+        "runs": shown,
+        "table": _table(runs, names),
+        "notes": list(dict.fromkeys(notes)),
+        "grid": GRID,
+    }
+
+
+def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> dict[str, Any]:
+    where = f"{label}, seed {run.seed}"
+    if run.unreadable:
+        notes.append(f"{where}: {run.unreadable} lines of the record could not be read and are left out.")
+    strip, strip_rounds = _strip(run, STRIP_CELLS // shares, where, notes)
+    return {
+        "label": label,
+        "seed": run.seed,
+        "name": run.name,
+        "directory": text("/".join(run.path.parts[-2:])),
+        "state": run.state,
+        "verdict": verdict(run),
+        "silos": list(run.silos),
+        "done": len(run.rounds),
+        "planned": run.planned,
+        "metric": run.setting("utility", "metric", "accuracy"),
+        "series": _series(run, max(25, SERIES_POINTS // shares), where, notes),
+        "fallbacks": [
+            [line.round, line.words["fallback"]] for line in run.rounds if line.words["fallback"] is not None
+        ],
+        "strip": strip,
+        "strip_rounds": strip_rounds,
+        "details": _details(run, details, where, notes),
+        "config": run.config_text[: CONFIG_CHARACTERS // shares],
+        "environment": [[key, text(value)] for key, value in _flat(run.environment)][:60],
+    }
+
+
+def _table(runs: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per method, seeds averaged."""
+    groups: dict[str, list[Run]] = {}
+    for run, name in zip(runs, names):
+        groups.setdefault(name, []).append(run)
+    rows = []
+    for name, group in groups.items():
+        found = [figures(run) for run in group]
+        row = {key: _short(average(f[key] for f in found)) for key in found[0]}
+        scores = [f["accuracy"] for f in found if f["accuracy"] is not None]
+        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
+        rows.append({"method": name, "seeds": len(group), "accuracy_std": _short(spread), **row})
+    return rows
+
+
+def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list[Any]]:
+    """Columns over rounds; buckets of rounds are averaged where there are more than `most`."""
+    total = len(run.rounds)
+    width = max(1, -(-total // most))
+    if width > 1:
+        notes.append(f"{where}: each point of the curves is the mean of {width} rounds.")
+    buckets = [run.rounds[i : i + width] for i in range(0, total, width)]
+    columns: dict[str, list[Any]] = {"round": [bucket[-1].round for bucket in buckets]}
+    for name in SERIES:
+        values = [_short(average(line.numbers[name] for line in bucket)) for bucket in buckets]
+        if any(value is not None for value in values):
+            columns[name] = values
+    kept = {c.round: [v for v in c.numbers["promise_kept"] if v is not None] for c in run.clients}
+    if "promise_kept" in columns and any(kept.values()):
+        for name, choose in (("promise_low", min), ("promise_high", max)):
+            columns[name] = [
+                _short(choose((v for line in bucket for v in kept.get(line.round, ())), default=None))
+                for bucket in buckets
+            ]
+    return columns
+
+
+def _strip(run: Run, cells: int, where: str, notes: list[str]) -> tuple[list[str], list[int]]:
+    """One string of letters per silo (joined, declined, absent, refused), one letter per shown round."""
+    silos = len(run.silos)
+    if not run.clients or silos == 0:
+        return [], []
+    most = max(1, cells // silos)
+    step = max(1, -(-len(run.clients) // most))
+    if step > 1:
+        notes.append(f"{where}: the strip shows every {step}th round.")
+    chosen = run.clients[::step]
+    columns = [c.status for c in chosen]
+    return ["".join(letters) for letters in zip(*columns)], [c.round for c in chosen]
+
+
+def _shared(total: int, needs: Sequence[int]) -> list[int]:
+    """`total` dealt out fairly: nobody gets more than it needs, and what is left goes to those who need more."""
+    given = [0] * len(needs)
+    order = sorted(range(len(needs)), key=lambda i: needs[i])
+    for left, i in zip(range(len(needs), 0, -1), order):
+        given[i] = min(needs[i], total // left)
+        total -= given[i]
+    return given
+
+
+def _detail_size(run: Run) -> int:
+    """Characters that one round's details take."""
+    if not run.clients:
+        return 0
+    middle, curves = run.clients[len(run.clients) // 2], _Curves(run)
+    return len(_json([_silo(middle, k, curves) for k in range(len(run.silos))])) + 1
+
+
+def _details(run: Run, characters: int, where: str, notes: list[str]) -> dict[str, Any]:
+    """Reasons, weights, thresholds, curves and points of every silo, for evenly spaced rounds that fit the budget."""
+    if not run.clients:
+        return {"rounds": [], "silos": [], "places": []}
+    curves = _Curves(run)
+    size = _detail_size(run)
+    count = min(len(run.clients), max(1, characters // size))
+    if count * size > 2 * characters:  # not even one round of so many silos
+        notes.append(
+            f"{where}: too many silos to show each one's curve; the strip and the curves over rounds show all."
+        )
+        return {"rounds": [], "silos": [], "places": []}
+    if count < len(run.clients):
+        notes.append(f"{where}: reasons and utility curves are kept for {count} of {len(run.clients)} rounds.")
+    index = np.unique(np.linspace(0, len(run.clients) - 1, count).round().astype(int)) if count > 1 else [-1]
+    chosen = [run.clients[i] for i in index]
+    return {
+        "rounds": [c.round for c in chosen],
+        "silos": [[_silo(c, k, curves) for k in range(len(run.silos))] for c in chosen],
+        "places": next((list(c.places) for c in chosen if c.places), []),
+    }
+
+
+class _Curves:
+    """Fitted curves sampled at GRID, for whichever family the run used; None where its parameters make no sense."""
+
+    def __init__(self, run: Run) -> None:
+        from feduca.utility import families
+
+        self._family = families.get(run.setting("utility", "family", "quadratic"))
+
+    def at(self, zeta: Sequence[float] | None, r: Sequence[float]) -> list[Number]:
+        if zeta is None or self._family is None or len(zeta) != self._family.size:
+            return []
+        curve = np.asarray([zeta], float)
+        values = [float(self._family.value(curve, np.array([x]))[0]) for x in r]
+        return values if np.isfinite(values).all() else []
+
+    def sampled(self, zeta: Sequence[float] | None) -> list[Number]:
+        if zeta is None or self._family is None or len(zeta) != self._family.size:
+            return []
+        values = self._family.value(np.asarray([zeta], float), np.asarray(GRID)[:, None])[:, 0]
+        return values.tolist() if np.isfinite(values).all() else []
+
+
+def _silo(c: ClientRound, k: int, curves: _Curves) -> list[Any]:
+    """[reason, weight used, weight announced, gamma, u(announced), r2, own, offered, concession, curve, points]."""
+    n, zeta = c.numbers, c.zeta[k]
+    announced = n["announced"][k]
+    at = curves.at(zeta, [announced]) if announced is not None else []
+    points = c.points[k]
+    return [
+        c.reason[k][:120],
+        _scaled(n["alpha"][k]),
+        _scaled(announced),
+        _scaled(n["gamma"][k]),
+        _scaled(at[0]) if at else None,
+        _scaled(n["r2"][k]),
+        _scaled(n["own_accuracy"][k]),
+        _scaled(n["offered_accuracy"][k]),
+        _scaled(n["concession"][k]),
+        [_scaled(v) for v in curves.sampled(zeta)],
+        [_scaled(v) for v in points] if points else [],
+    ]
+
+
+def _scaled(value: Number) -> int | None:
+    return None if value is None or abs(value) > 1e9 else round(value * SCALE)
+
+
+def _short(value: Number) -> Number:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON that is safe inside a script element, whatever strings it holds."""
+    return _json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    out: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        name = f"{prefix}{text(key)}"
+        if key == "silos":
+            continue
+        if isinstance(value, Mapping) and prefix.count(".") < 3:
+            out += _flat(value, f"{name}.")
+        else:
+            out.append((name, value))
+    return out

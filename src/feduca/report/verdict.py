@@ -1,0 +1,195 @@
+"""The sentences on top of a page: who is in, who is out and why, what the server promised and what it delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from feduca.report.reading import Number, Run
+
+LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
+
+_MECHANISMS = {"feduca": "FedUCA", "fedavg": "FedAvg", "uniform": "uniform weights", "random": "random weights"}
+_RULES = {"accuracy": "Eq. 1", "utility": "Eq. 2", "always": "everybody forced in"}
+NAMED = 4  # silos that a sentence names
+
+
+def average(values: Iterable[Number]) -> Number:
+    """Mean of what is defined."""
+    defined = [v for v in values if v is not None]
+    return sum(defined) / len(defined) if defined else None
+
+
+def percent(value: Number) -> str:
+    return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def figures(run: Run) -> dict[str, Number]:
+    """The figures of a run so far, from its records."""
+
+    def over(name: str, last: int = 0) -> Number:
+        return average(line.numbers[name] for line in run.rounds[-last:])
+
+    return {
+        "accuracy": over("accuracy", LAST),
+        "participation": over("participation"),
+        "promise_kept": over("promise_kept"),
+        "slack": over("slack"),
+        "gap": max((g for line in run.rounds if (g := line.numbers["gap"]) is not None), default=None),
+        "jensen": over("jensen"),
+        "discrepancy": over("discrepancy"),
+        "r2": over("r2"),
+        "fallbacks": float(sum(line.words["fallback"] is not None for line in run.rounds)),
+        "seconds": sum(line.seconds or 0.0 for line in run.rounds),
+    }
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """One name per run: mechanism and rule, then whatever else tells the runs apart. Seeds do not: they form a band."""
+    flat = [_flat({k: v for k, v in run.config.items() if k not in ("name", "seeds", "compare")}) for run in runs]
+    names = [_base(run) for run in runs]
+    shown = {"mechanism.name", "participation.rule", "participation.warm_start", "offer.kind"}
+    out = []
+    for k, name in enumerate(names):
+        alike = [other for i, other in enumerate(flat) if names[i] == name]
+        extra = [
+            f"{key.rpartition('.')[2]} = {flat[k].get(key, 'unset')}"
+            for key in sorted(set().union(*alike) - shown)
+            if len({other.get(key) for other in alike}) > 1
+        ]
+        out.append(", ".join([name, *extra[:3], *(["and more"] if len(extra) > 3 else [])]))
+    return out
+
+
+def _base(run: Run) -> str:
+    mechanism, rule, warm = (
+        run.setting("mechanism", "name", "?"),
+        run.setting("participation", "rule", "?"),
+        run.setting("participation", "warm_start", "0"),
+    )
+    parts = [_MECHANISMS.get(mechanism, mechanism), _RULES.get(rule, rule)]
+    if warm not in ("0", ""):
+        parts.append(f"warm start {warm}")
+    if (offer := run.setting("offer", "kind", "global")) not in ("global", ""):
+        parts.append(offer)
+    return ", ".join(parts)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    out: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            out |= _flat(value, f"{prefix}{key}.")
+        else:
+            out[f"{prefix}{key}"] = str(value)[:60]
+    return out
+
+
+def verdict(run: Run) -> list[str]:
+    """What happened in one run: a headline first, then one sentence per question."""
+    if not run.rounds:
+        return [f"{_state(run)} No round has finished yet."]
+    said = figures(run)
+    share, silos, done = said["participation"], len(run.silos), len(run.rounds)
+    sentences = [
+        f"{_mood(share)}: {percent(share)} of silos took part on average over {_count(done, 'round')}, "
+        + ("" if silos == 0 else f"{_joined_last(run)} of {silos} in the last, ")
+        + (
+            f"and the shared model reaches {percent(said['accuracy'])} (mean of the last {min(LAST, done)} rounds)."
+            if said["accuracy"] is not None
+            else "and there is no common test set to score the shared model on."
+        )
+    ]
+    if state := _state(run):
+        sentences.append(state)
+    sentences += [_who(run), _promise(run, said), _program(run, said)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """Several methods in one sentence."""
+    rows: dict[str, list[dict[str, Number]]] = {}
+    forced = set()
+    for run, name in zip(runs, names):
+        rows.setdefault(name, []).append(figures(run))
+        if run.setting("participation", "rule") == "always":
+            forced.add(name)
+    if len(rows) < 2:
+        return f"{_count(len(runs), 'seed')} of {names[0]}."
+    means = {name: {key: average(f[key] for f in found) for key in found[0]} for name, found in rows.items()}
+    free = {n: m["participation"] for n, m in means.items() if n not in forced and m["participation"] is not None}
+    scored = {n: m["accuracy"] for n, m in means.items() if m["accuracy"] is not None}
+    said = f"{len(rows)} methods side by side. "
+    if free:
+        most, least = max(free, key=lambda n: free[n] or 0), min(free, key=lambda n: free[n] or 0)
+        said += f"Of those that let silos choose, {most} keeps most of them ({percent(free[most])})"
+        said += f" and {least} fewest ({percent(free[least])}). " if least != most else ". "
+    if scored:
+        best = max(scored, key=lambda n: scored[n] or 0)
+        said += f"The most accurate shared model is that of {best} ({percent(scored[best])})."
+    return said.strip()
+
+
+def _mood(share: Number) -> str:
+    if share is None:
+        return "Participation is not recorded"
+    if share >= 0.9:
+        return "Silos stay"
+    if share >= 0.5:
+        return "Most silos stay"
+    if share >= 0.2:
+        return "Most silos leave"
+    return "The federation falls apart"
+
+
+def _state(run: Run) -> str:
+    if run.state == "failed":
+        return f"The run failed: {run.failure or 'no reason was recorded'}."
+    if run.state == "interrupted":
+        return f"The run was interrupted after round {len(run.rounds)}; `feduca resume` goes on from there."
+    if run.state == "running":
+        planned = f" of {run.planned}" if run.planned else ""
+        return f"Still running: round {len(run.rounds)}{planned}."
+    return ""
+
+
+def _joined_last(run: Run) -> int:
+    return run.clients[-1].status.count("j") if run.clients else 0
+
+
+def _who(run: Run) -> str:
+    if not run.clients:
+        return ""
+    last = run.clients[-1]
+    out = [(run.silos[k], last.reason[k]) for k, letter in enumerate(last.status) if letter != "j"]
+    if not out:
+        return f"In round {last.round} everybody was in."
+    named = "; ".join(f"{name} ({why or 'no reason recorded'})" for name, why in out[:NAMED])
+    more = f"; and {len(out) - NAMED} more" if len(out) > NAMED else ""
+    return f"Out in round {last.round}: {named}{more}."
+
+
+def _promise(run: Run, said: Mapping[str, Number]) -> str:
+    kept = said["promise_kept"]
+    if kept is None:
+        return "No utility curve was estimated, so nothing was promised."
+    side = "above" if kept >= 0 else "below"
+    unit = "points of accuracy" if run.setting("utility", "metric", "accuracy") == "accuracy" else "hundredths of loss"
+    return f"What silos got was on average {abs(100 * kept):.1f} {unit} {side} what their curves had promised."
+
+
+def _program(run: Run, said: Mapping[str, Number]) -> str:
+    solved = [line for line in run.rounds if line.numbers["satisfied"] is not None]
+    if not solved or not run.silos:
+        return ""
+    full = sum(line.numbers["satisfied"] == len(run.silos) for line in solved)
+    text = f"The solved weights met every silo's demand in {full} of {_count(len(solved), 'round')}"
+    if fallbacks := int(said["fallbacks"] or 0):
+        text += f", with {_count(fallbacks, 'fallback')}"
+    if said["gap"] is not None:
+        text += f"; the solver's largest certified gap was {said['gap']:.1g}"
+    return text + "."
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

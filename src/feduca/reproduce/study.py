@@ -1,0 +1,136 @@
+"""Run a study's cells, skip what is done, and keep its summary up to date after every cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from feduca import api, config
+from feduca.errors import ConfigError, InputError
+from feduca.reproduce.summary import summarise
+from feduca.study import Cell, cells
+
+STUDIES = (
+    "table1",
+    "participation",
+    "delta",
+    "strategies",
+    "jensen",
+    "concavity",
+    "discrepancy",
+    "misreporting",
+    "text",
+    "cost",
+    "splits",
+    "schedules",
+    "offers",
+)
+
+Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
+
+
+def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
+    """`axis=label|label` of `--only`."""
+    keep = {}
+    for text in texts:
+        axis, sign, labels = text.partition("=")
+        if not sign or not axis:
+            raise ConfigError(f"--only wants axis=label, got {text!r}; for instance --only data=fmnist")
+        keep[axis] = labels.split("|")
+    return keep
+
+
+def plan(
+    name: str,
+    *,
+    smoke: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    keep: Mapping[str, Sequence[str]] | None = None,
+) -> list[Cell]:
+    """The cells of a study, all validated."""
+    if name not in STUDIES:
+        raise ConfigError(f"there is no study {name!r}; known: {', '.join(STUDIES)}")
+    recipe = config.load(name)
+    everything = cells(recipe, None, smoke)
+    for axis, labels in (keep or {}).items():
+        there = list(dict.fromkeys(cell.labels[axis] for cell in everything if axis in cell.labels))
+        missing = [label for label in labels if label not in there]
+        if missing:
+            raise ConfigError(f"--only {axis}={missing[0]}: {name} has {', '.join(there) or 'no such axis'}")
+    chosen = cells(recipe, keep, smoke)
+    # Settings of the command line come last, over the axes and over the small version.
+    return [Cell(cell.labels, cell.recipe.with_settings(settings or {})) for cell in chosen]
+
+
+def reproduce(
+    name: str,
+    *,
+    smoke: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    keep: Mapping[str, Sequence[str]] | None = None,
+    out: str | Path = "runs",
+    results: str | Path = "results",
+    lockstep: int = 1,
+    again: bool = False,
+    watch: Watch = lambda done, total, label: None,
+) -> list[dict[str, Any]]:
+    """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
+
+    Cells that another call has already summarised stay in the file: a table can be filled in several sittings.
+    """
+    chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
+    path = Path(results) / f"{name}.json"
+    known = {_place(cell): cell for cell in _read(path)}
+    total = sum(len(cell.recipe.seeds) for cell in chosen)
+    done = 0
+    for batch in _batches(chosen, lockstep):
+        watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
+        jobs = [(cell.recipe, seed) for cell in batch for seed in cell.recipe.seeds]
+        finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again))
+        for cell in batch:
+            summary = summarise(cell, [next(finished) for _ in cell.recipe.seeds])
+            known[_place(summary)] = summary
+        done += len(jobs)
+        _write(path, list(known.values()))
+    watch(total, total, "")
+    places = [_place({"labels": dict(cell.labels), "config_hash": cell.recipe.hash()}) for cell in chosen]
+    return [known[place] for place in places]
+
+
+def _batches(chosen: Sequence[Cell], lockstep: int) -> list[list[Cell]]:
+    """Neighbouring cells with the same data and model, as many as fit beside each other."""
+    batches: list[list[Cell]] = []
+    for cell in chosen:
+        last = batches[-1] if batches else []
+        runs = sum(len(c.recipe.seeds) for c in last)
+        same = last and api.shape_of(last[0].recipe) == api.shape_of(cell.recipe)
+        if same and runs + len(cell.recipe.seeds) <= lockstep:
+            last.append(cell)
+        else:
+            batches.append([cell])
+    return batches
+
+
+def _place(cell: Mapping[str, Any]) -> str:
+    return json.dumps([cell["labels"], cell["config_hash"]], sort_keys=True)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}); move it away to start a new summary") from None
+
+
+def _write(path: Path, summary: list[dict[str, Any]]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(summary, indent=1) + "\n")
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --results") from None

@@ -1,0 +1,404 @@
+"""Run directories: `OUT/<name>/<confighash>-s<seed>/`, where a run leaves everything it did, as text one can read.
+
+config.toml    the resolved recipe, seed included: run it again from here
+env.json       versions and machine
+rounds.jsonl   one RoundRecord per line
+clients.jsonl  one ClientRecord per line
+checkpoint/    the last two checkpoints (checkpoint.py); they know how long the two files above were, and resuming cuts them there
+status.json    running | finished | failed | interrupted, the schema version, and the summary once there is one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from feduca import checkpoint
+from feduca._version import __version__
+from feduca.checkpoint import Checkpoint
+from feduca.errors import CheckpointError, FeducaError, InputError, RunError
+from feduca.records import mean, plain
+from feduca.types import Array, ServerState
+
+log = logging.getLogger("feduca")
+
+SCHEMA = 1
+LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
+PACKAGES = ("numpy", "scipy", "numba", "torch", "pydantic", "scikit-learn", "safetensors")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run: what `feduca.run` returns and `feduca.load` reads back."""
+
+    name: str
+    config: Mapping[str, Any]
+    seed: int
+    rounds: Sequence[Mapping[str, Any]]  # RoundRecords
+    clients: Sequence[Mapping[str, Any]]  # ClientRecords
+    summary: Mapping[str, Any]
+    run_dir: Path | None = None
+    theta: Array | None = field(default=None, repr=False)  # the final global model, where it is at hand
+
+    @property
+    def accuracy(self) -> float | None:
+        """On the global test set, mean over the last ten rounds."""
+        return self.summary["accuracy"]
+
+    @property
+    def participation(self) -> float:
+        """Mean over rounds and silos."""
+        return self.summary["participation"]
+
+    def row(self, label: str | None = None) -> dict[str, Any]:
+        """One line for a table or for `--json`."""
+        offer, rule = self.config["offer"]["kind"], self.config["participation"]["rule"]
+        return {
+            "method": label or self.config["mechanism"]["name"],
+            "mechanism": self.config["mechanism"]["name"],
+            "rule": rule,
+            "offer": offer,
+            "memory": self.config["memory"]["kind"],
+            "seed": self.seed,
+            **self.summary,
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+        }
+
+
+def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of a run, from its records."""
+
+    def over(key: str, records: Sequence[Mapping[str, Any]] = rounds) -> float | None:
+        return mean([float("nan") if r[key] is None else r[key] for r in records])
+
+    deployed = deployed_accuracy(clients[-LAST:])
+    flags = [flag for record in clients[1:] for flag in record["eq1"]]  # round 1 has no own models
+    return {
+        "accuracy": over("accuracy", rounds[-LAST:]),
+        "final_accuracy": rounds[-1]["accuracy"],
+        "participation": over("participation"),
+        "eq1_share": mean(flags),
+        "satisfied": over("satisfied"),
+        "fallbacks": sum(r["fallback"] is not None for r in rounds),
+        "jensen": over("jensen"),
+        "discrepancy": over("discrepancy"),
+        "r2": over("r2"),
+        "concession": over("concession"),
+        "promise_kept": over("promise_kept"),
+        "deployed": mean(deployed),
+        "worst_client": min(deployed),
+        "smallest_cohort": rounds[-1]["smallest_cohort"],
+        "rounds": len(rounds),
+        "seconds": sum(r["seconds"]["round"] for r in rounds),
+    }
+
+
+def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Each silo's accuracy with the model it deploys, mean over these rounds: the offer where it joined, else its own.
+
+    On the silo's untouched test part where the recipe sets one aside, else on its validation data.
+    """
+
+    def one(record: Mapping[str, Any], k: int) -> float:
+        if record["test_deployed"] is not None:
+            return record["test_deployed"][k]
+        return record["offered_accuracy" if record["status"][k] == "joined" else "own_accuracy"][k]
+
+    heard = [[one(r, k) for r in clients if r["status"][k] != "absent"] for k in range(len(clients[0]["status"]))]
+    return [mean([float("nan") if v is None else v for v in values]) or 0.0 for values in heard]
+
+
+def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row for several seeds: means, the standard deviation of accuracy, and every run's directory."""
+    first = dict(rows[0])
+    if len(rows) == 1:
+        return first
+    for key in first.keys() - {"seed"}:
+        values = [row[key] for row in rows]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            first[key] = mean([float("nan") if value is None else value for value in values])
+    accuracies = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+    return first | {
+        "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+        "seed": None,
+        "seeds": [row["seed"] for row in rows],
+        "run_dirs": [row["run_dir"] for row in rows],
+    }
+
+
+def environment() -> dict[str, Any]:
+    """What this run ran on."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "feduca": __version__,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "packages": versions,
+    }
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """An interrupted run as its newest usable checkpoint knows it."""
+
+    state: ServerState
+    clients: Mapping[str, Array]  # for Federation.restore
+    rounds: list[dict[str, Any]]  # the records so far
+    records: list[dict[str, Any]]
+
+
+class RunDirectory:
+    """The files of one run, written as it goes: `begin` or `resume`, `append` and `save` per round, then `finish`.
+
+    A context manager: leaving it early records why. One process at a time: the folder is locked from `begin` or `resume` until
+    then (where the system has such locks).
+    """
+
+    FILES: tuple[str, ...] = ("rounds.jsonl", "clients.jsonl")
+
+    def __init__(self, root: Path, name: str, config_hash: str, seed: int, every_s: float | None = None) -> None:
+        self.path = Path(root) / name / f"{config_hash}-s{seed}"
+        self._run = f"{config_hash}-s{seed}"
+        self._schedule = checkpoint.Schedule(every_s)
+        self._digests = {name: hashlib.sha256() for name in self.FILES}
+        self._lengths = dict.fromkeys(self.FILES, 0)
+        self._lock: int | None = None
+        self._begun = False  # from here on an early end is recorded
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    def state(self) -> str | None:
+        """running (or killed), finished, failed or interrupted; None where there is nothing yet."""
+        try:
+            return json.loads((self.path / "status.json").read_text())["state"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def begin(self, config: Mapping[str, Any], seed: int, silos: Sequence[str], task: Mapping[str, Any]) -> None:
+        """Start anew. Everything that can be wrong with the input has been found before this is called."""
+        import tomlkit
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            for old in self.path.iterdir():
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            resolved = _without_none({**config, "seeds": [seed]})
+            (self.path / "config.toml").write_text(tomlkit.dumps(resolved))
+            self._write("env.json", environment() | {"silos": list(silos), "task": plain(task)})
+            for name in self.FILES:
+                (self.path / name).touch()
+            self._write("status.json", {"schema": SCHEMA, "state": "running"})
+            self._begun = True
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {self.path}: {error.strerror}; choose another folder with --out"
+            ) from None
+
+    def resume(self, theta: Array, silos: Sequence[str]) -> Resumed | None:
+        """Go back to the newest usable checkpoint; None where none was ever written.
+
+        `theta` is the run's initial model: what comes back has its shape, dtype and device. Record files are cut to what they
+        were at that checkpoint. Raises CheckpointError when there are checkpoints and none can be used.
+        """
+        if not checkpoint.existing(self.checkpoints):
+            return None
+        try:
+            self._acquire()
+        except OSError as error:
+            raise InputError(f"cannot open {self.path}: {error.strerror}; is it a run directory?") from None
+        found, complaints = checkpoint.newest(self.checkpoints, lambda path: self._usable(path, theta, silos))
+        if found is None:
+            raise CheckpointError(
+                f"no checkpoint of {self.path} can be used: {'; '.join(complaints)}; repeat the run with --again"
+            )
+        point, texts = found
+        done = point.state.round - 1
+        for complaint in complaints:
+            log.warning("%s; the checkpoint of round %d is used instead", complaint, done)
+        self._warn_of_other_versions()
+        try:
+            for name, text in texts.items():
+                with (self.path / name).open("r+b") as file:
+                    file.truncate(len(text))
+                self._digests[name] = hashlib.sha256(text)
+                self._lengths[name] = len(text)
+            checkpoint.discard_after(self.checkpoints, done)
+            self._write("status.json", {"schema": SCHEMA, "state": "running"})
+            self._begun = True
+        except OSError as error:
+            raise InputError(f"cannot write to {self.path}: {error.strerror}; make it writable to resume") from None
+        rounds, clients = ([json.loads(line) for line in texts[name].splitlines()] for name in self.FILES)
+        return Resumed(point.state, point.clients, rounds, clients)
+
+    def append(self, record: Mapping[str, Any], clients: Mapping[str, Any]) -> None:
+        """One finished round, as JSON-ready records."""
+        for name, item in zip(self.FILES, (record, clients)):
+            line = (json.dumps(item) + "\n").encode()
+            try:
+                with (self.path / name).open("ab") as file:
+                    file.write(line)
+            except OSError as error:
+                raise RunError(
+                    f"cannot write to {self.path / name}: {error.strerror}; then `feduca resume {self.path}`"
+                ) from None
+            self._digests[name].update(line)
+            self._lengths[name] += len(line)
+
+    def save(self, state: ServerState, clients: Mapping[str, Array], last: bool = False) -> bool:
+        """Write a checkpoint if one is due (or it is the `last` round). A failure is told, not fatal: the previous one stays."""
+        if not (last or self._schedule.due()):
+            return False
+        files = {name: {"bytes": self._lengths[name], "sha256": self._digests[name].hexdigest()} for name in self.FILES}
+        done = state.round - 1
+        try:
+            for name in self.FILES:
+                with (self.path / name).open("ab") as file:
+                    os.fsync(file.fileno())
+            path = checkpoint.write(self.checkpoints, done, Checkpoint(self._run, state, clients, files))
+        except OSError as error:
+            older = [path.name for path in checkpoint.existing(self.checkpoints)]
+            stays = f"{older[0]} stays in use" if older else "there is none to resume from yet"
+            log.warning("checkpoint of round %d not written (%s); %s", done, error.strerror, stays)
+            return False
+        self._schedule.wrote(path)
+        return True
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        try:
+            self._write("status.json", {"schema": SCHEMA, "state": "finished", "summary": summary})
+        except OSError as error:
+            raise RunError(f"cannot write to {self.path}: {error.strerror}; then `feduca resume {self.path}`") from None
+
+    def fail(self, reason: str, state: str = "failed") -> None:
+        """Say why the run ended early. The disk may be the reason, so this never raises."""
+        with contextlib.suppress(OSError):
+            self._write("status.json", {"schema": SCHEMA, "state": state, "reason": reason})
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        """Record how it ended, if it did before `finish`, and let other processes at the folder again."""
+        if error is not None and self._begun:
+            reason = str(error) if isinstance(error, FeducaError) else f"{type(error).__name__}: {error}"
+            self.fail(reason, "failed" if isinstance(error, Exception) else "interrupted")
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _usable(self, path: Path, theta: Array, silos: Sequence[str]) -> tuple[Checkpoint, dict[str, bytes]]:
+        """The checkpoint at `path` with the record text it stands on, or a CheckpointError that says why not."""
+        point = checkpoint.read(path, theta)
+        if not isinstance(point, Checkpoint) or not isinstance(point.state, ServerState):
+            raise CheckpointError(f"{path} does not hold the state of a run")
+        if point.run != self._run:
+            raise CheckpointError(f"{path} belongs to run {point.run}, not to {self._run}")
+        seen, n = point.state.theta, len(silos)
+        if type(seen) is not type(theta) or seen.shape != theta.shape or seen.dtype != theta.dtype:
+            raise CheckpointError(f"{path} holds a model that is not this run's")
+        if len(point.state.examples) != n:
+            raise CheckpointError(f"{path} holds {len(point.state.examples)} silos, this run has {n}")
+        texts = {}
+        for name in self.FILES:
+            want = point.files[name]
+            try:
+                with (self.path / name).open("rb") as file:
+                    texts[name] = file.read(want["bytes"])
+            except OSError as error:
+                raise CheckpointError(f"{self.path / name} cannot be read ({error.strerror})") from None
+            if hashlib.sha256(texts[name]).hexdigest() != want["sha256"]:
+                raise CheckpointError(f"{self.path / name} is not what {path.name} knew it to be")
+        return point, texts
+
+    def _warn_of_other_versions(self) -> None:
+        try:
+            then = json.loads((self.path / "env.json").read_text())
+            old, new = {"feduca": then["feduca"], **then["packages"]}, environment()
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        new = {"feduca": new["feduca"], **new["packages"]}
+        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name in new and old[name] != new[name]]
+        if changed:
+            log.warning("resuming %s with other versions (%s): figures may differ", self.path, ", ".join(changed))
+
+    def _acquire(self) -> None:
+        if self._lock is not None:
+            return
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise InputError(f"another process is writing {self.path}; wait for it, or choose another --out") from None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            return
+        self._lock = handle
+
+    def _write(self, name: str, value: Any) -> None:
+        """Whole or not at all: a reader never sees half a file."""
+        part = self.path / f".{name}.part"
+        with part.open("w") as file:
+            file.write(json.dumps(value, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.path / name)
+
+
+def check_writable(root: Path) -> None:
+    """Find out before any work is done that results can be written; leaves nothing behind."""
+    root = Path(root)
+    existing = root
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        what = "is not a folder" if not existing.is_dir() else "is not writable"
+        raise InputError(f"cannot write results to {root}: {existing} {what}; choose another folder with --out")
+
+
+def load(path: str | Path) -> RunResult:
+    """Read a run directory back."""
+    import tomllib
+
+    path = Path(path)
+    try:
+        status = json.loads((path / "status.json").read_text())
+        config = tomllib.loads((path / "config.toml").read_text())
+        rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+        clients = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
+        if not rounds:
+            raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
+        summary = status.get("summary") or summarise(rounds, clients)
+        return RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a run directory ({error}); give one that `feduca run` wrote") from None
+
+
+def _without_none(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no null: what is unset is left out."""
+    return {k: _without_none(v) if isinstance(v, Mapping) else v for k, v in tree.items() if v is not None}

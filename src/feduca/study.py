@@ -1,0 +1,57 @@
+"""Studies: a recipe with axes stands for a table of runs, one cell for every combination of the axes' values.
+
+    [[axes]]
+    name = "method"
+    values = [{ label = "fedavg", set = { "mechanism.name" = "fedavg" } }, ...]
+
+Settings of later axes win over earlier ones. A recipe with `compare` rows is a study with one axis, `method`; beside axes, such
+rows come first and stand outside the table, on its first axis alone (a ceiling, say).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from feduca.config import Recipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place in a table: where it stands (`labels`, by axis) and what is run there, once per seed."""
+
+    labels: Mapping[str, str]
+    recipe: Recipe
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.labels.values())
+
+
+def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:
+    """All cells, validated before anything runs.
+
+    `keep` restricts an axis to some of its labels; `smoke` lays the recipe's small version over every cell.
+    """
+    if not recipe.axes:
+        rows = [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})]
+        axes = [("method", rows)]
+    else:
+        axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
+    chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
+    names = [name for name, _ in axes]
+    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}})
+    found = []
+    if recipe.axes and not keep:
+        extra = recipe.smoke if smoke else {}
+        outside = [(row.label, {**row.set, **extra}) for row in recipe.compare]
+        found = [Cell({names[0]: label}, plain.with_settings(changes)) for label, changes in outside]
+    for combination in itertools.product(*chosen):
+        settings: dict[str, Any] = {}
+        for _, changes in combination:
+            settings.update(changes)
+        settings.update(recipe.smoke if smoke else {})
+        found.append(Cell(dict(zip(names, (label for label, _ in combination))), plain.with_settings(settings)))
+    return found

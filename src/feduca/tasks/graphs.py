@@ -1,0 +1,138 @@
+"""Training on a GPU by autograd, captured once in a CUDA graph: for our models that `fused` does not know.
+
+A step of a stacked ResNet or LSTM is thousands of small kernels; launched one by one from Python they would leave the
+GPU idle. As in `fused`, all that changes between steps and rounds lies in fixed buffers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from feduca.tasks.batches import Plan
+from feduca.tasks.layout import Layout
+from feduca.tasks.metrics import Criterion, objective
+from feduca.tasks.networks import StackedModel
+from feduca.tasks.optimisers import Optimiser
+from feduca.tasks.pool import Pool
+from feduca.types import LocalSpec
+
+
+class AutogradTrainer:
+    """The buffers and the graph of one kind of training: K clients, a batch size, a number of steps, an optimiser."""
+
+    def __init__(
+        self,
+        module: StackedModel,
+        layout: Layout,
+        pool: Pool,
+        criterion: Criterion,
+        spec: LocalSpec,
+        *,
+        clients: int,
+        batch: int,
+        steps: int,
+        augment: bool,
+        prox: bool,
+    ):
+        device = pool.x.device
+        self.module, self.layout, self.pool, self.criterion, self.spec = module, layout, pool, criterion, spec
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        self.entries = {n: zeros(clients, *s, dtype=torch.float32) for n, s in zip(layout.names, layout.shapes)}
+        trained = layout.names[: layout.trained]
+        params = [self.entries[name].requires_grad_() for name in trained]
+        self.anchor = [torch.zeros_like(p) for p in params] if prox else None
+        self.lr = zeros(1, dtype=torch.float32)
+        self.optimiser = Optimiser(spec, params, self.anchor, lr=self.lr)
+        self.index = zeros(steps, clients, batch)
+        self.codes = zeros(steps, clients, batch) if augment else None
+        self.sizes = zeros(steps, clients)
+        self.step_number = zeros(1)
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def run(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
+        """Train the models `theta[K, size]` by the plan."""
+        if self.pool.x.is_cuda and self.graph is None:
+            self._capture()
+        trained = self.layout.names[: self.layout.trained]
+        with torch.no_grad():
+            for name, value in self.layout.unpack(theta).items():
+                self.entries[name].copy_(value)
+            if self.anchor is not None and anchor is not None:
+                entries = self.layout.unpack(anchor)
+                for name, buffer in zip(trained, self.anchor):
+                    buffer.copy_(entries[name])
+            for states in self.optimiser.state:
+                for state in states:
+                    state.zero_()
+            self.lr.fill_(spec.lr)
+            self.index.copy_(torch.from_numpy(plan.index))
+            self.sizes.copy_(torch.from_numpy(plan.sizes))
+            if self.codes is not None and plan.augment is not None:
+                self.codes.copy_(torch.from_numpy(plan.augment))
+            self.step_number.zero_()
+        for _ in range(plan.steps):
+            if self.graph is None:
+                self.step()
+            else:
+                self.graph.replay()
+        return self.layout.pack({name: value.detach() for name, value in self.entries.items()})
+
+    def _capture(self) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self.step_number.zero_()
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.step()
+
+    def step(self) -> None:
+        """One step of all clients on the fixed buffers, without a word from the host."""
+        index = self.index.index_select(0, self.step_number).squeeze(0)
+        codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)
+        count = self.sizes.index_select(0, self.step_number).squeeze(0)
+        outputs = self.module.stacked(self.entries, self.pool.examples(index, codes))
+        losses = self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
+        real = torch.arange(index.shape[1], device=index.device) < count[:, None]
+        mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
+        grads = torch.autograd.grad(objective(mean, self.spec).sum(), self.optimiser.params)
+        self.optimiser.step(list(grads), (count > 0).to(torch.float32))
+        with torch.no_grad():
+            self.step_number.add_(1)
+
+
+class AutogradTrainers:
+    """The trainers of one task, made as they are needed; few are kept, since each holds K models."""
+
+    def __init__(self, module: StackedModel, layout: Layout, pool: Pool, criterion: Criterion, limit: int = 2):
+        self.parts = (module, layout, pool, criterion)
+        self.limit = limit
+        self.made: dict[tuple, AutogradTrainer] = {}
+
+    def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
+        """Train `theta[K, size]` by the plan; returns new models."""
+        steps, clients, batch = plan.index.shape
+        prox = bool(spec.prox) and anchor is not None
+        fixed = (spec.weight_decay, spec.clip, spec.momentum, spec.objective, spec.bound, spec.prox if prox else 0.0)
+        half = torch.is_autocast_enabled(theta.device.type)
+        key = (clients, batch, steps, plan.augment is not None, fixed, half, torch.backends.cuda.matmul.allow_tf32)
+        if key not in self.made:
+            while len(self.made) >= self.limit:
+                del self.made[next(iter(self.made))]
+            self.made[key] = AutogradTrainer(
+                *self.parts,
+                spec,
+                clients=clients,
+                batch=batch,
+                steps=steps,
+                augment=plan.augment is not None,
+                prox=prox,
+            )
+        return self.made[key].run(theta, plan, spec, anchor)

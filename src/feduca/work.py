@@ -1,0 +1,71 @@
+"""What a client step asks of its task, as values.
+
+The client step is a coroutine that yields these and receives their results, so that one driver answers a single run and
+another answers many runs at once in one batched call (see federation/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from feduca.types import Array, Floats, Ints, LocalSpec, Scores, Task
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Train:
+    """Local training (SPEC step 3); the answer is the new `theta[K, P]`."""
+
+    theta: Array
+    clients: Ints
+    spec: LocalSpec
+    round: int
+    seed: int | Ints  # one for all, or one per client (several federations in one call)
+    anchor: Array | None = None
+
+    def on(self, task: Task) -> Array:
+        return task.train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Scores `[K]` of one model per client."""
+
+    theta: Array
+    clients: Ints
+    split: str = "validation"
+
+    def on(self, task: Task) -> Scores:
+        return task.evaluate(self.theta, self.clients, self.split)
+
+
+@dataclass(frozen=True)
+class Along:
+    """Scores `[K, M]` on the way from `start` to `end`."""
+
+    start: Array
+    end: Array
+    places: Floats
+    clients: Ints
+    split: str = "validation"
+
+    def on(self, task: Task) -> Scores:
+        return task.along(self.start, self.end, self.places, self.clients, self.split)
+
+
+Work = Train | Evaluate | Along
+Steps = Generator[Work, Any, T]
+
+
+def drive(steps: Steps[T], task: Task) -> T:
+    """Answer one coroutine's requests, one after another."""
+    answer = None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        answer = request.on(task)

@@ -1,0 +1,82 @@
+"""Run directories of any size, written through the library's own writer, for tests of what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feduca.api import recipe
+from feduca.records import ClientRecord, RoundRecord, plain
+from feduca.runs import RunDirectory, summarise
+from feduca.utility import Quadratic, nodes
+
+LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused"}
+
+
+class Written:
+    """A run directory that grows by one round at a time; remembers the statuses it wrote."""
+
+    def __init__(self, root: Path, silos: Sequence[str], rounds: int, seed: int = 0, points: bool = False) -> None:
+        settings = {"task.clients": len(silos), "utility.record_points": points}
+        self.recipe = recipe("quickstart", settings, rounds=rounds, seed=seed)
+        self.directory = RunDirectory(root, "synthetic", self.recipe.hash(), seed)
+        self.path = self.directory.path
+        self.silos, self.points = list(silos), points
+        self.status: list[str] = []  # one string of letters per round
+        self._rng = np.random.default_rng(seed)
+        self._records: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+        self.directory.begin(self.recipe.plain(), seed, self.silos, {"data": "synthetic"})
+
+    def round(self) -> None:
+        """One more round of plausible records."""
+        rng, n, t = self._rng, len(self.silos), len(self.status) + 1
+        letters = "".join(rng.choice(list("jdar"), size=n, p=[0.7, 0.2, 0.07, 0.03])) if t > 1 else "j" * n
+        self.status.append(letters)
+        joined = letters.count("j")
+        peak, top = rng.uniform(0.1, 0.9, n), rng.uniform(0.5, 0.95, n)
+        a = rng.uniform(0.05, 0.4, n)
+        zeta = np.stack([a, 2 * a * peak, top - a * peak**2], axis=1)
+        alpha = rng.dirichlet(np.full(n, 5.0))
+        family = Quadratic()
+        gamma = family.value(zeta, alpha) - rng.normal(0, 0.005, n)
+        accuracy = 1 - 0.8 * np.exp(-t / 20)
+        r, _ = nodes(8)
+        places = np.concatenate([r, np.linspace(0, 1, 21)])
+        values = family.value(zeta, places[:, None]).T + rng.normal(0, 0.01, (n, len(places)))
+        fallback = "tilt" if t % 17 == 0 else None
+        record = RoundRecord(
+            round=t, accuracy=accuracy, loss=1 - accuracy, participation=joined / n, joined=joined, satisfied=joined,
+            status="optimal", reason="", fallback=fallback, slack=float(rng.exponential(0.01)), gap=1e-12,
+            jensen=float(rng.exponential(0.01)), discrepancy=float(rng.uniform(0, 0.1)), discrepancy_bound=0.3,
+            discrepancy_bound_expected=0.12, r2=0.8, smallest_cohort=joined, largest_staleness=1, concession=0.0,
+            promise_kept=float(rng.normal(0, 0.02)), s=[0.2] * 5, bytes_down=1, bytes_up=1, seconds={"round": 0.1},
+        )  # fmt: skip
+        nothing = np.full(n, np.nan)
+        clients = ClientRecord(
+            round=t, status=[LETTERS[x] for x in letters], reason=[f"because of {x}" for x in letters], alpha=alpha,
+            announced=alpha, slack=np.zeros(n), satisfied=np.ones(n, bool), zeta=zeta, gamma=gamma, eq1=np.ones(n, bool),
+            eq2=np.ones(n), global_accuracy=top, own_accuracy=top - 0.1, offered_accuracy=top, concession=np.zeros(n),
+            evaluations=np.zeros(n), promised=top, promise_kept=rng.normal(0, 0.05, n), r2=np.full(n, 0.8),
+            capped=np.zeros(n, bool), staleness=np.zeros(n), update_norm=nothing, test_deployed=None, test_own=None,
+            test_global=None, utility_points={"places": places, "values": values} if self.points else None,
+        )  # fmt: skip
+        for kept, item in zip(self._records, (record, clients)):
+            kept.append(plain(item))
+        self.directory.append(self._records[0][-1], self._records[1][-1])
+
+    def finish(self) -> Path:
+        self.directory.finish(summarise(*self._records))
+        return self.path
+
+
+def written(root: Path, silos: int | Sequence[str], rounds: int, seed: int = 0, points: bool = False) -> Written:
+    """A finished run of `rounds` rounds."""
+    names = [f"silo-{k}" for k in range(silos)] if isinstance(silos, int) else silos
+    run = Written(root, names, rounds, seed, points)
+    for _ in range(rounds):
+        run.round()
+    run.finish()
+    return run

@@ -1,0 +1,197 @@
+"""The command line as a stranger meets it: what it prints, what it refuses, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from feduca import cli
+
+FAST = ["--rounds", "2", "--set", "local.epochs=1", "--set", "utility.check_every=0"]
+
+
+def feduca(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Run the command line in this process; exit code, stdout, stderr."""
+    argv, sys.argv = sys.argv, ["feduca", *args]
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.argv = argv
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_help_and_version_import_nothing_heavy():
+    script = (
+        "import sys; sys.argv = ['feduca', sys.argv[1]]\n"
+        "from feduca.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'scipy', 'numba', 'flwr'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    for flag, expected in (("--help", "compare"), ("--version", "feduca ")):
+        done = subprocess.run([sys.executable, "-c", script, flag], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+
+
+def test_run_writes_a_run_directory_and_one_json_line(capsys):
+    code, out, err = feduca("run", *FAST, "--json", capsys=capsys)
+    assert code == 0
+    row = json.loads(out.splitlines()[-1])
+    assert row["rounds"] == 2
+    assert 0 < row["accuracy"] < 1
+    assert 0 < row["participation"] <= 1
+    folder = Path(row["run_dir"])
+    assert folder.parent == Path("runs/quickstart")
+    assert {p.name for p in folder.iterdir()} >= {
+        "config.toml",
+        "env.json",
+        "rounds.jsonl",
+        "clients.jsonl",
+        "status.json",
+    }
+    assert json.loads((folder / "status.json").read_text())["state"] == "finished"
+    assert len((folder / "rounds.jsonl").read_text().splitlines()) == 2
+    assert "round 2/2" in err  # no terminal: plain lines on stderr
+
+
+def test_a_finished_run_is_printed_not_repeated(capsys):
+    first = json.loads(feduca("run", *FAST, "--json", capsys=capsys)[1])
+    code, out, err = feduca("run", *FAST, "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out) == first
+    assert "round" not in err
+    again = json.loads(feduca("run", *FAST, "--json", "--again", capsys=capsys)[1])
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_the_resolved_config_runs_again_to_the_same_result(capsys):
+    first = json.loads(feduca("run", *FAST, "--seed", "4", "--json", capsys=capsys)[1])
+    config = str(Path(first["run_dir"]) / "config.toml")
+    second = json.loads(feduca("run", config, "--json", "--out", "elsewhere", capsys=capsys)[1])
+    assert second["accuracy"] == first["accuracy"]
+    assert Path(second["run_dir"]).name == Path(first["run_dir"]).name
+
+
+def test_compare_prints_every_row(capsys):
+    code, out, _ = feduca("compare", *FAST, capsys=capsys)
+    assert code == 0
+    for label in (
+        "FedAvg, Eq. 1",
+        "FedAvg-WS",
+        "FedUCA fresh, Eq. 2",
+        "FedUCA lagged",
+        "uniform",
+        "random",
+        "least concession",
+    ):
+        assert label in out
+    assert "everybody forced in" in out
+    assert len(out.splitlines()) == 12
+    rows = json.loads(feduca("compare", *FAST, "--json", capsys=capsys)[1])
+    assert {"method", "mechanism", "rule", "offer", "accuracy", "participation", "seconds"} <= set(rows[0])
+
+
+def test_compare_over_seeds_gives_mean_and_spread(capsys):
+    code, out, _ = feduca("compare", *FAST, "--set", "seeds=[0, 1]", "--json", capsys=capsys)
+    assert code == 0
+    row = json.loads(out)[0]
+    assert row["seeds"] == [0, 1]
+    singles = [json.loads(Path(d, "status.json").read_text())["summary"]["accuracy"] for d in row["run_dirs"]]
+    assert row["accuracy"] == pytest.approx(sum(singles) / 2)
+    assert row["accuracy_std"] == pytest.approx(abs(singles[0] - singles[1]) / 2**0.5)
+
+
+def test_list_names_everything(capsys):
+    code, out, _ = feduca("list", "--json", capsys=capsys)
+    assert code == 0
+    entries = json.loads(out)
+    assert "quickstart" in entries["recipes"]
+    assert {"feduca", "fedavg", "uniform", "random"} <= set(entries["mechanisms"])
+    assert all(what for names in entries.values() for what in names.values())
+    assert "least-concession" in feduca("list", capsys=capsys)[1]
+
+
+def test_doctor_is_content_here(capsys):
+    code, out, _ = feduca("doctor", capsys=capsys)
+    assert code == 0, out
+    assert "solver: optimal" in out
+    assert "FAIL" not in out
+
+
+BAD = {
+    "unknown recipe": (["run", "quickstrat"], r"quickstrat.*did you mean 'quickstart'"),
+    "unknown key": (["run", "--set", "mechanism.delat=1"], r"unknown key 'mechanism.delat'; did you mean 'delta'"),
+    "unknown table": (["run", "--set", "mecanism.delta=1"], r"unknown key 'mecanism'; did you mean 'mechanism'"),
+    "unknown task key": (["run", "--set", "task.client=3"], r"unknown key 'task.client'; did you mean 'clients'"),
+    "wrong type": (["run", "--set", "mechanism.delta=lots"], r"mechanism.delta is 'lots'"),
+    "wrong choice": (["run", "--set", "participation.rule=maybe"], r"participation.rule is 'maybe'"),
+    "unknown mechanism": (["run", "--set", "mechanism.name=fedavvg"], r"'fedavvg'; did you mean 'fedavg'"),
+    "delta zero": (["run", "--set", "mechanism.delta=0"], r"mechanism.delta must be a number above 0, got 0"),
+    "no strategies": (["run", "--set", "mechanism.n_s=0"], r"mechanism.n_s must be at least 1, got 0"),
+    "zero clients": (["run", "--set", "task.clients=0"], r"task.clients is 0"),
+    "zero rounds": (["run", "--rounds", "0"], r"rounds is 0"),
+    "too many classes": (["run", "--set", "task.classes_per_client=11"], r"11"),
+    "not key=value": (["run", "--set", "delta"], r"--set wants key=value, got 'delta'"),
+    "a value where a table was": (["run", "--set", "rounds.x=1"], r"rounds"),
+    "no such silo": (["run", "--set", "reporting.clients=[12]"], r"silo 12; this federation has silos 0 to 9"),
+    "toml syntax": (["run", "broken.toml"], r"broken.toml is not TOML"),
+    "a folder": (["run", "."], r"there is no recipe or TOML file"),
+    "bad row": (["compare", "bad-row.toml"], r"delat"),
+    "unwritable": (["run", "--out", "file/below"], r"cannot write results to file/below"),
+    "negative seed": (["run", "--seed", "-1"], r"seeds"),
+    "unknown device": (["run", "--device", "tpu"], r"engine.device is 'tpu'"),
+    "unknown family": (["run", "--set", "utility.family=cubic"], r"cubic"),
+    "unknown data": (["run", "--set", "task.data=mnits"], r"mnits"),
+    "unknown model": (["run", "--set", "task.model=transformer"], r"transformer"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_line_and_leaves_nothing_behind(case, capsys):
+    args, expected = BAD[case]
+    Path("broken.toml").write_text("rounds = = 3")
+    Path("bad-row.toml").write_text('rounds = 2\n[[compare]]\nlabel = "x"\nset = { "mechanism.delat" = 1 }\n')
+    Path("file").write_text("")
+    before = set(Path().rglob("*"))
+    code, out, err = feduca(*args, capsys=capsys)
+    lines = [line for line in err.splitlines() if line.strip()]
+    assert code == 2, err
+    assert out == ""
+    assert len(lines) == 1, err
+    assert lines[0].startswith("feduca: ")
+    assert re.search(expected, lines[0]), lines[0]
+    assert set(Path().rglob("*")) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere, so there is no unwritable folder to try")
+def test_a_folder_without_write_permission(capsys, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    code, _, err = feduca("run", "--out", str(locked / "runs"), capsys=capsys)
+    assert code == 2
+    assert "is not writable" in err
+
+
+def test_debug_shows_the_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "feduca", "--debug", "run", "nowhere"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr

@@ -1,0 +1,48 @@
+"""Several federations in lockstep give exactly what each gives alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feduca import api, experiment
+from feduca import rounds as loop
+from feduca.federation.lockstep import together
+from numpy_task import Merged, NumpyTask
+
+RUNS = [
+    ({"mechanism.name": "feduca"}, 0),
+    ({"mechanism.name": "feduca", "mechanism.schedule": "lagged"}, 1),
+    ({"mechanism.name": "fedavg", "participation.rule": "accuracy"}, 0),
+    ({"mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "least-concession"}, 2),
+    ({"mechanism.name": "random", "rounds": 2}, 3),  # ends before the others
+]
+
+
+def test_lockstep_equals_one_after_another():
+    alone, experiments = [], []
+    for settings, seed in RUNS:
+        recipe = api.recipe({}, {"rounds": 4, "local.epochs": 1, "task.clients": 4, **settings})
+        alone.append(api.run(recipe, seed=seed, task=NumpyTask(4, seed)).theta)
+        experiments.append(experiment.build(recipe, seed, NumpyTask(4, seed)))
+    merged = Merged([e.task for e in experiments])
+    loops = [loop.rounds(e.server, e.theta, e.task.examples) for e in experiments]
+    states = together(loops, [e.federation for e in experiments], merged)
+    for theta, state in zip(alone, states):
+        assert np.array_equal(theta, state.theta)
+    assert merged.calls == [20, 20, 16, 16]  # one training call per round for all runs that are still going
+
+
+def test_run_many_gives_what_run_gives(tmp_path):
+    settings = {"rounds": 2, "local.epochs": 1}
+    jobs = [
+        (api.recipe("quickstart", {**settings, **more}), seed)
+        for more in ({}, {"mechanism.name": "fedavg", "participation.rule": "accuracy"})
+        for seed in (0, 1)
+    ]
+    merged = api.run_many(jobs, out=tmp_path / "merged", lockstep=3)
+    for (recipe, seed), together_ in zip(jobs, merged):
+        alone = api.run(recipe, seed=seed, out=tmp_path / "alone")
+        assert [r["participation"] for r in together_.rounds] == [r["participation"] for r in alone.rounds]
+        assert np.allclose(together_.theta, alone.theta, atol=1e-5)
+    again = api.run_many(jobs, out=tmp_path / "merged", lockstep=3)
+    assert [result.summary for result in again] == [result.summary for result in merged]  # read back, not repeated

@@ -1,0 +1,107 @@
+"""The GPU kernels, interpreted on the CPU by Triton, against PyTorch; skipped where Triton is not installed."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
+pytest.importorskip("triton")
+
+from feduca.tasks import Dataset, build_task, fused, kernels
+from feduca.tasks.batches import plan
+from feduca.tasks.engines import Keys
+from feduca.tasks.kernels import ConvShape
+from feduca.tasks.models import CNN, MLP
+from feduca.tasks.pool import flip_and_crop
+from feduca.types import LocalSpec
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize(("side", "channels", "outputs", "kernel"), [(14, 16, 32, 5), (12, 4, 16, 5), (9, 64, 64, 3)])
+def test_convolution_with_pooling_and_its_gradients(side, channels, outputs, kernel):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, side, side, channels, device=DEVICE, requires_grad=True)
+    w = (0.2 * torch.randn(2, outputs, channels, kernel, kernel, device=DEVICE)).requires_grad_()
+    b = torch.randn(2, outputs, device=DEVICE, requires_grad=True)
+    planes = [F.conv2d(x[k].movedim(3, 1), w[k], b[k]) for k in range(2)]
+    want = torch.stack([F.max_pool2d(F.relu(p), 2) for p in planes]).movedim(2, 4)
+    d = torch.randn_like(want)
+    gx, gw, gb = torch.autograd.grad(want, (x, w, b), d)
+    shape = ConvShape(side, side, channels, outputs, kernel)
+    matrix = w.detach().permute(0, 3, 4, 2, 1).reshape(2, shape.taps, outputs).contiguous()
+    out, winner = kernels.convolve(x.detach(), matrix, b.detach(), shape, "tf32x3")
+    torch.testing.assert_close(out, want.detach(), rtol=1e-4, atol=1e-4)
+    for splits in (1, 3):
+        filters, bias = kernels.filter_gradient(x.detach(), d, winner, shape, "tf32x3", splits=splits)
+        torch.testing.assert_close(
+            filters, gw.permute(0, 3, 4, 2, 1).reshape(2, shape.taps, outputs), rtol=1e-4, atol=1e-4
+        )
+        torch.testing.assert_close(bias, gb, rtol=1e-4, atol=1e-4)
+    if channels >= 16:
+        torch.testing.assert_close(kernels.input_gradient(d, winner, matrix, shape, "tf32x3"), gx, rtol=1e-4, atol=1e-4)
+
+
+def test_gather_augments_as_the_cpu_does():
+    torch.manual_seed(0)
+    pool = torch.randn(20, 8, 8, 4, device=DEVICE)
+    index = torch.randint(0, 20, (2, 2, 3), device=DEVICE, dtype=torch.int32)
+    codes = torch.randint(0, 324, (2, 2, 3), device=DEVICE, dtype=torch.int32)
+    step = torch.ones(1, dtype=torch.int32, device=DEVICE)
+    x, y = torch.empty(2, 3, 8, 8, 4, device=DEVICE), torch.empty(2, 3, dtype=torch.int64, device=DEVICE)
+    labels = torch.arange(20, device=DEVICE) + 100
+    kernels.gather(pool, labels, index, codes, step, x, y)
+    want = flip_and_crop(pool[index[1].flatten().long()], codes[1].flatten().long())
+    assert torch.equal(x.flatten(0, 1), want)
+    assert torch.equal(y, index[1].long() + 100)
+    kernels.gather(pool, labels, index, None, step, x, y)
+    assert torch.equal(x.flatten(0, 1), pool[index[1].flatten().long()])
+
+
+CASES = {
+    "cnn": (lambda: CNN((3, 16, 16), (21, 12), 10, filters=16), True),
+    "mlp": (lambda: MLP(768, (21,), 10), False),
+    "logistic": (lambda: MLP(768, (), 10), False),
+}
+
+
+@pytest.mark.parametrize(("make", "augment"), CASES.values(), ids=CASES.keys())
+def test_the_trainer_without_autograd_is_the_reference(make, augment):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 10
+    data = Dataset("noise", x, y, x[:9], y[:9], 10, (), np.full(3, 0.5), np.full(3, 0.25))
+    task = build_task(
+        data=data,
+        clients=2,
+        classes_per_client=10,
+        model=make,
+        engine="sequential",
+        device=DEVICE,
+        validation_share=0.3,
+    )
+    rows = [task.members[0].rows["train"][:7], task.members[1].rows["train"][:12]]  # 2 and 3 steps of up to 5
+    trainers = fused.Trainers(task.engine.module, task.layout, task.pool)
+    theta = task.init(0).expand(2, -1)
+    anchor = task.init(1).expand(2, -1)
+    for spec in (
+        LocalSpec(epochs=1, batch_size=5, lr=0.1, weight_decay=1e-2, clip=1.0, prox=0.3, augment=augment),
+        LocalSpec(epochs=1, batch_size=5, lr=0.2, augment=augment),
+    ):
+        assert fused.fits(task.engine.module, task.criterion, spec)
+        batches = plan(rows, np.arange(2), spec, 0, np.zeros(2, int))
+        got = trainers.train(theta, batches, spec, anchor)
+        want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
+        assert (got - theta).abs().amax(1).min() > 1e-3
+
+
+def test_what_the_trainer_leaves_to_autograd():
+    task = build_task(data="digits")
+    module, criterion = task.engine.module, task.criterion
+    for spec in (LocalSpec(momentum=0.9), LocalSpec(optimiser="adam"), LocalSpec(objective="propfair", bound=5.0)):
+        assert not fused.fits(module, criterion, spec)
+    assert not fused.fits(torch.nn.Linear(2, 2), criterion, LocalSpec())
