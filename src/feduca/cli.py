@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from feduca.flower.cli import app as deploy_app
+
 app = typer.Typer(
     name="feduca",
     help="Federated learning that rational silos choose to stay in.",
@@ -157,7 +159,12 @@ def resume(
     if runs.state_of(path) == "finished":
         _print_run(runs.load(path).row(), as_json)
         return
-    chosen, _ = api.recorded(path)
+    chosen, directory = api.recorded(path)
+    if (directory.path / "deployment.json").is_file():
+        from feduca.flower.cli import resume as resume_deployed
+
+        resume_deployed(directory.path, as_json, chosen.rounds)
+        return
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
     try:
@@ -309,6 +316,9 @@ def export(
 
     exported = export_models(run, out)
     typer.echo(f"{len(exported.models)} models written to {exported.path}")
+
+
+app.add_typer(deploy_app, name="deploy")
 
 
 def main() -> None:

@@ -166,7 +166,7 @@ class Reports:
 
     @property
     def joined(self) -> Bools:
-        return np.array([status == JOINED for status in self.status])
+        return np.array([status == JOINED for status in self.status], dtype=bool)
 
 
 class Federation(Protocol):
@@ -339,4 +339,5 @@ class ServerState:
     gamma: Floats  # [N], last reported
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
+    absences: Ints  # [N], rounds in a row without an answer (roster.py)
     history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each
