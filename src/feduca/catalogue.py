@@ -19,7 +19,9 @@ def catalogue() -> dict[str, dict[str, str]]:
             "always": _line(participation.Always),
             "accuracy": _line(participation.AccuracyImproves),
             "utility": _line(participation.UtilityThreshold),
+            "never": _line(participation.Never),
             "warm_start": _line(participation.WarmStart),
+            "quits": _line(participation.Quits),
         },
         "offers": {
             "global": _line(offers.Global),

@@ -28,6 +28,7 @@ from feduca.types import (
     ABSENT,
     DECLINED,
     JOINED,
+    LEFT,
     REFUSED,
     Announcements,
     Array,
@@ -47,7 +48,7 @@ LONGEST = 300  # characters of a silo's reason that go into the record
 _SCORES = ("global_", "own", "offered")
 _FLOATS = ("train_loss", "concession", "promised", "eq2", "r2")
 _COUNTS = ("evaluations", "examples")
-_TESTS = ("deployed", "own", "global")
+_TESTS = ("deployed", "own", "global", "alone")
 _FIELDS = {"run", "round", "client", "status", "reason", "theta", "gamma", "zeta", "measurements"}
 _MEASUREMENTS = (
     {f"{name}.{part}" for name in _SCORES for part in ("accuracy", "loss")}
@@ -91,8 +92,8 @@ class Gate:
             status = reports.status[row]
             if status in (ABSENT, REFUSED):
                 continue
-            if status not in (JOINED, DECLINED):
-                refusals[row] = f"status is {_seen(status)}, not joined, declined, absent or refused"
+            if status not in (JOINED, DECLINED, LEFT):
+                refusals[row] = f"status is {_seen(status)}, not joined, declined, left, absent or refused"
             elif sent[row] and not math.isfinite(length[row]):
                 refusals[row], dead = "the model is not finite, or too large to add up", dead + 1
             elif sent[row] and 0 < self.norm < length[row]:
@@ -225,8 +226,8 @@ def _parsed(raw: object, asked: Announcements, client: int, family: UtilityFamil
         if not _is_integer(raw[name]) or int(raw[name]) != want:
             return f"{name} is {_seen(raw[name])}, expected {want}", {}
     status = raw["status"]
-    if not isinstance(status, str) or status not in (JOINED, DECLINED):
-        return f"status is {_seen(status)}, not joined or declined", {}
+    if not isinstance(status, str) or status not in (JOINED, DECLINED, LEFT):
+        return f"status is {_seen(status)}, not joined, declined or left", {}
     reason = raw.get("reason", "")
     if not isinstance(reason, str):
         return f"reason is {_seen(reason)}, not text", {}
