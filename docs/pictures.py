@@ -39,7 +39,9 @@ def main() -> None:
                 view = chromium.new_page(viewport={"width": 1100, "height": 760}, color_scheme=scheme)
                 view.goto(f"{one.as_uri()}#{anchor}")
                 view.wait_for_function("() => document.documentElement.dataset.complete")
-                view.evaluate("anchor => document.getElementById(anchor).scrollIntoView({ behavior: 'instant' })", anchor)
+                view.evaluate(
+                    "anchor => document.getElementById(anchor).scrollIntoView({ behavior: 'instant' })", anchor
+                )
                 view.wait_for_timeout(300)
                 view.screenshot(path=IMAGES / f"{name}.png")
                 view.close()
