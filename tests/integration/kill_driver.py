@@ -51,6 +51,9 @@ def main() -> None:
     first = {**settings, "rounds": 1}
     task = NumpyTask() if first.pop("numpy", False) else None
     feduca.run({}, first, task=task)  # all imports and compilation before the first fork
+    started = time.monotonic()
+    feduca.run({}, {**first, "rounds": settings["rounds"]} if mode == "random" else first, task=task)
+    patience = (time.monotonic() - started) / 6  # so that it takes several kills to get through
     budget = settings["rounds"] if mode == "every-round" else 40 if mode == "random" else 0
     while True:
         pid = os.fork()
@@ -65,7 +68,7 @@ def main() -> None:
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        until = time.monotonic() + rng.uniform(0.0, 0.15)
+        until = time.monotonic() + rng.uniform(0.0, patience)
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
