@@ -50,7 +50,8 @@ def _words(line: str) -> str:
     """Backticks become literals; what reStructuredText would take for markup elsewhere is escaped."""
     pieces = re.split(r"(`[^`]*`)", line)
     return "".join(
-        f"`{piece}`" if piece.startswith("`") and len(piece) > 2 else re.sub(r"([*_|`\\])", r"\\\1", piece) for piece in pieces
+        f"`{piece}`" if piece.startswith("`") and len(piece) > 2 else re.sub(r"([*_|`\\])", r"\\\1", piece)
+        for piece in pieces
     )
 
 

@@ -24,7 +24,9 @@ METHODS = {
 def main(folder: Path) -> None:
     runs = []
     for label, settings in METHODS.items():
-        result = feduca.run("quickstart", {"participation.rule": "accuracy", **settings}, rounds=15, out=folder / "runs")
+        result = feduca.run(
+            "quickstart", {"participation.rule": "accuracy", **settings}, rounds=15, out=folder / "runs"
+        )
         print(f"{label:45} accuracy {result.accuracy:.3f}   participation {result.participation:.3f}")
         runs.append(result.run_dir)
     (page,) = write(runs, folder / "report.html")

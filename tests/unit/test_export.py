@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy_task import NumpyTask
 from typer.testing import CliRunner
 
 import feduca
@@ -15,6 +14,7 @@ from feduca.cli import app
 from feduca.errors import InputError
 from feduca.export import load_exported
 from feduca.federation import InProcess
+from numpy_task import NumpyTask
 
 
 @pytest.fixture(scope="module")

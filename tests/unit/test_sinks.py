@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from numpy_task import NumpyTask
 from typer.testing import CliRunner
 
 import feduca
 from feduca.cli import app
 from feduca.errors import ConfigError, InputError
 from feduca.sinks import Sinks, make, scalars
+from numpy_task import NumpyTask
 
 
 class Kept:
