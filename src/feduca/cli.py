@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from feduca.flower.cli import app as deploy_app
+
 app = typer.Typer(
     name="feduca",
     help="Federated learning that rational silos choose to stay in.",
@@ -152,9 +154,17 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
-    from feduca import api, display
+    from feduca import api, display, runs
 
-    chosen, _ = api.recorded(path)
+    if runs.state_of(path) == "finished":
+        _print_run(runs.load(path).row(), as_json)
+        return
+    chosen, directory = api.recorded(path)
+    if (directory.path / "deployment.json").is_file():
+        from feduca.flower.cli import resume as resume_deployed
+
+        resume_deployed(directory.path, as_json, chosen.rounds)
+        return
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
     try:
@@ -245,6 +255,9 @@ def audit(
     deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
     grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
     sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    conduct: Annotated[
+        bool, typer.Option("--conduct", help="Audit deeds instead of reports: refusing, free-riding, lying about data.")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -252,6 +265,14 @@ def audit(
     from feduca import audit as economist
 
     chosen = _recipe(source, settings, rounds, None, device)
+    if conduct:
+        from feduca import incentives
+
+        deeds = incentives.incentives(chosen, range(seeds), deviators, tell=lambda line: typer.echo(line, err=True)) | {
+            "command": " ".join(["feduca", *sys.argv[1:]])
+        }
+        typer.echo(json.dumps(deeds, indent=1) if as_json else incentives.text(deeds))
+        return
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
     found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
     typer.echo(json.dumps(found) if as_json else economist.text(found))
@@ -295,6 +316,9 @@ def export(
 
     exported = export_models(run, out)
     typer.echo(f"{len(exported.models)} models written to {exported.path}")
+
+
+app.add_typer(deploy_app, name="deploy")
 
 
 def main() -> None:

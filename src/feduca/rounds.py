@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from feduca import theory
+from feduca import roster, theory
 from feduca.aggregation import Weighted, norms, target
 from feduca.arrays import finite, put, repeat, select, zeros
 from feduca.errors import RunError
@@ -23,9 +23,11 @@ from feduca.memory import Memory
 from feduca.plausibility import Plausibility, merged
 from feduca.records import ClientRecord, RoundRecord, mean
 from feduca.types import (
+    LEFT,
     Allocation,
     Announcements,
     Array,
+    Bools,
     Federation,
     Floats,
     Ints,
@@ -56,6 +58,7 @@ class Server:
     run: str = ""
     gate: Gate | None = Gate()  # None believes everything: only to see what that costs
     plausibility: Plausibility | None = None
+    patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
 
 
 Rounds = Generator[Announcements, Reports, ServerState]
@@ -80,6 +83,7 @@ def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
         gamma=np.full(n, np.nan),
         zeta=np.full((n, server.family.size), np.nan),
         examples=np.asarray(examples),
+        absences=np.zeros(n, int),
     )
 
 
@@ -118,11 +122,17 @@ def admit(server: Server, state: ServerState, asked: Announcements, reports: Rep
     return replace(state, history=history), Admitted(cleaned, admitted.norms, merged(admitted.advice, said))
 
 
-def advance(server: Server, state: ServerState, reports: Reports) -> tuple[ServerState, Allocation]:
-    """Steps 7 and 8: aggregate and allocate, in the order the schedule says. Returns the weights just solved, too."""
+def advance(
+    server: Server, state: ServerState, reports: Reports, left: Bools | None = None
+) -> tuple[ServerState, Allocation]:
+    """Steps 7 and 8: aggregate and allocate, in the order the schedule says. Returns the weights just solved, too.
+
+    Silos that have `left` for good, or have been silent for longer than the server's patience, are left out of the program.
+    """
     n = len(state.examples)
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
+    gone = np.isin(np.arange(n), [k for k, status in zip(reports.clients, reports.status) if status == LEFT])
     heard = np.isfinite(reports.gamma)
     gamma, zeta = state.gamma.copy(), state.zeta.copy()
     gamma[reports.clients[heard]], zeta[reports.clients[heard]] = reports.gamma[heard], reports.zeta[heard]
@@ -137,10 +147,11 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
     delta = server.aggregation.clipped(delta, joined)
 
     mechanism = server.mechanism
+    absences = roster.absences(state.absences, reports)
     seen = Round(
         round=state.round,
         joined=joined,
-        active=np.ones(n, bool),
+        active=roster.active(absences, left, server.patience) & ~gone,
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
@@ -149,11 +160,11 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
         previous=state.pending,
         told=told,
     )
-    inner, solved = mechanism.allocate(state.mechanism, seen, server.seed)
+    inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
     used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
     announced = used if mechanism.schedule == "lagged" else solved
 
-    fresh, stored = server.memory.weights(used, joined)
+    fresh, stored = without(gone, *server.memory.weights(used, joined))
     recalled = server.memory.recall(state.remembered, state.last_joined > 0, state.theta)
     parameters = len(state.theta) if server.parameters is None else server.parameters
     theta = server.aggregation.next(state.theta, fresh, delta, stored, recalled, joined, parameters)
@@ -175,9 +186,21 @@ def advance(server: Server, state: ServerState, reports: Reports) -> tuple[Serve
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
+        absences=absences,
         history=state.history,
     )
     return after, solved
+
+
+def without(gone: Bools, fresh: Floats, stored: Floats) -> tuple[Floats, Floats]:
+    """Weights without silos that have left for good: theirs are spread over the others in proportion."""
+    if not gone.any():
+        return fresh, stored
+    total = fresh.sum() + stored.sum()
+    fresh, stored = np.where(gone, 0.0, fresh), np.where(gone, 0.0, stored)
+    rest = fresh.sum() + stored.sum()
+    scale = total / rest if rest > 0 else 0.0
+    return fresh * scale, stored * scale
 
 
 def rounds(
@@ -188,16 +211,24 @@ def rounds(
     evaluate: Evaluate = lambda theta: None,
     on_round: OnRound = lambda record, clients, state: None,
     state: ServerState | None = None,
+    census: roster.TakeCensus | None = None,
 ) -> Rounds:
-    """The loop. `state` continues an earlier one; `evaluate` scores the new global model after each round."""
+    """The loop. `state` continues an earlier one; `evaluate` scores the new global model after each round.
+
+    `census` is for federations that silos may join or leave: it is asked before every round.
+    """
     state = state or begin(server, theta, examples)
+    left = None
     while state.round <= server.rounds:
+        if census is not None:
+            known = census()
+            state, left = roster.grow(state, known, server.mechanism, server.seed), known.left
         started = time.perf_counter()
         asked = announce(server, state)
         answer = yield asked
         exchanged = time.perf_counter()
         before, admitted = admit(server, state, asked, answer)
-        state, solved = advance(server, before, admitted.reports)
+        state, solved = advance(server, before, admitted.reports, left)
         allocated = time.perf_counter()
         scores = evaluate(state.theta)
         done = time.perf_counter()
@@ -305,6 +336,7 @@ def _record(
         bytes_down=down,
         bytes_up=up,
         seconds=seconds,
+        members=n - sum(word == LEFT for word in reports.status),
     )
     status, reason = ["absent"] * n, ["no answer"] * n
     for k, word, why in zip(reports.clients, reports.status, reports.reason):
@@ -339,6 +371,7 @@ def _record(
         test_deployed=test.get("deployed"),
         test_own=test.get("own"),
         test_global=test.get("global"),
+        test_alone=test.get("alone"),
         advice=advice if any(advice) else None,
         utility_points=_points(seen.points, reports.clients, n),
     )

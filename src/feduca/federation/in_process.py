@@ -7,29 +7,41 @@ from collections.abc import Mapping
 import numpy as np
 
 from feduca.client import Behaviour, blank, rows, step, written
+from feduca.federation.together import alone, together
 from feduca.types import Announcements, Array, ClientMemory, Reports, Task
 from feduca.work import Steps, drive
 
 
 class InProcess:
-    """Every silo of `task`, behaving as `how` says. Holds the clients' memory: it *is* the clients."""
+    """Every silo of `task`, behaving as `how` says. Holds the clients' memory: it *is* the clients.
 
-    def __init__(self, task: Task, how: Behaviour) -> None:
+    `one_at_a_time` steps client by client instead of all in one batched call: slower, and to the bit what silos on machines of
+    their own compute.
+    """
+
+    def __init__(self, task: Task, how: Behaviour, *, one_at_a_time: bool = False) -> None:
         self.silos = tuple(task.silos)
+        self._one_at_a_time = one_at_a_time
         self._task = task
         self._how = how
         self._memory: ClientMemory | None = None
 
     def exchange(self, announcements: Announcements) -> Reports:
-        return drive(self.steps(announcements), self._task)
+        if not self._one_at_a_time:
+            return drive(self.steps(announcements), self._task)
+        each = (alone(announcements, place) for place in range(len(announcements.clients)))
+        parts = [drive(self.steps(asked), self._task) for asked in each]
+        return together(parts, announcements.round, announcements.theta, self._how.family.size)
 
     def steps(self, announcements: Announcements) -> Steps[Reports]:
         """The same as a coroutine, for drivers that answer several federations at once."""
         clients = announcements.clients
         memory = self._memory or blank(announcements.theta, len(self.silos), self._how.family)
         examples = np.asarray(self._task.examples)[clients]
+        counted = getattr(self._task, "validation_examples", None)
+        validation = None if counted is None else np.asarray(counted)[clients]
         before = rows(memory, clients)
-        after, reports = yield from step(before, announcements, self._how, self._task.parameters, examples)
+        after, reports = yield from step(before, announcements, self._how, self._task.parameters, examples, validation)
         self._memory = written(memory, clients, after)
         return reports
 

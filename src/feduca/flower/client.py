@@ -1,0 +1,71 @@
+"""The silo's half of a deployment, as a Flower ClientApp.
+
+Every message starts a new process on the silo, so everything a silo remembers is on its disk (`store.py`). Its operator
+configures it with `--node-config`: `silo` (its name), `folder` (where it keeps its things), and whatever the app's task needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from feduca._version import __version__
+from feduca.errors import ConfigError
+from feduca.experiment import make_behaviour
+from feduca.flower import codec
+from feduca.flower.app import App, OneSilo
+from feduca.flower.silo import respond
+from feduca.flower.store import SiloStore
+
+
+def client_app(app: App) -> ClientApp:
+    """The ClientApp of `app`."""
+    flower = ClientApp()
+
+    @flower.query()
+    def hello(message: Message, context: Context) -> Message:
+        name, _ = identity(context.node_config)
+        codec._config(message.content, "hello")
+        return Message(codec.hello_reply(introduce(app, name, context.node_config)), reply_to=message)
+
+    @flower.train()
+    def train(message: Message, context: Context) -> Message:
+        name, folder = identity(context.node_config)
+        index = int(dict(message.content["announcement"]).get("client", 0))  # type: ignore[call-overload]
+        task = OneSilo(app.silo(name, index, context.node_config), name)
+        asked = codec.read_announcement(message.content, name, task.size)
+        how = make_behaviour(app.recipe, app.recipe.seeds[0])
+        answer = respond(name, SiloStore(folder), task, how, asked)
+        return Message(codec.report(answer.report, asked.run, name, leave=answer.leave), reply_to=message)
+
+    return flower
+
+
+def introduce(app: App, name: str, config: Mapping[str, Any]) -> codec.Hello:
+    """What the silo called `name` says of itself."""
+    task = OneSilo(app.silo(name, 0, config), name)
+    return codec.Hello(
+        silo=name,
+        examples=int(task.examples[0]),
+        size=task.size,
+        recipe=app.recipe.hash(),
+        feduca=__version__,
+        flwr=version("flwr"),
+        clock=time.time(),
+    )
+
+
+def identity(config: Mapping[str, Any]) -> tuple[str, str]:
+    """A silo's name and folder from its node configuration."""
+    name, folder = config.get("silo"), config.get("folder")
+    if not name or not folder:
+        raise ConfigError(
+            "the SuperNode's configuration lacks its silo's name or folder;"
+            ' start it with --node-config \'silo="NAME" folder="PATH"\', or with `feduca deploy silo`'
+        )
+    return str(name), str(folder)

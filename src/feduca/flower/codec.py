@@ -1,0 +1,229 @@
+"""Between our types and Flower's records.
+
+Three kinds of message: the first exchange (`hello`: who are you?), a round's announcement, and the report that answers it. Models
+travel as one array; every other number as JSON text, whose decimal digits give back the same float64 to the bit. A silo that
+declines says so and sends no array. Whatever arrives is measured before it is believed: protocol, run, round, name, size, type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from feduca.errors import RunError
+from feduca.federation.replay import pack, unpack
+from feduca.types import JOINED, Announcements, LocalSpec, Reports
+
+PROTOCOL = 1
+LARGEST_TEXT = 1_000_000  # characters of a report's words and numbers; a real one has about a thousand
+LARGEST_MODEL = 2**31 - 2**20  # bytes; Flower moves an object in one protobuf message
+
+
+class ProtocolError(RunError):
+    """A message that is not what it should be; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a silo says of itself when it is first met."""
+
+    silo: str
+    examples: int
+    size: int  # entries of theta
+    recipe: str  # hash: both sides must run the same
+    feduca: str
+    flwr: str
+    clock: float  # seconds since 1970 where the silo is
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a report has to be, from the side that asked for it."""
+
+    run: str
+    round: int
+    silo: str
+    client: int
+    size: int
+    dtype: np.dtype
+    curve: int  # numbers of a utility curve
+
+
+def host(theta: Any) -> np.ndarray:
+    """A model as a numpy array in this process's memory."""
+    return theta.detach().cpu().numpy() if hasattr(theta, "detach") else np.asarray(theta)
+
+
+def wrapped(theta: np.ndarray) -> ArrayRecord:
+    """A model as the one array of a record."""
+    return ArrayRecord({"theta": Array(theta)})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def hello_request(run: str) -> RecordDict:
+    return RecordDict({"hello": ConfigRecord({"protocol": PROTOCOL, "run": run})})
+
+
+def hello_reply(hello: Hello) -> RecordDict:
+    return RecordDict({"hello": ConfigRecord({"protocol": PROTOCOL, **asdict(hello)})})
+
+
+def read_hello(content: RecordDict) -> Hello:
+    words = _config(content, "hello")
+    try:
+        hello = Hello(**{name: words[name] for name in Hello.__dataclass_fields__})
+    except KeyError as error:
+        raise ProtocolError(f"the silo's first answer lacks {error}") from None
+    if not isinstance(hello.silo, str) or not 0 < len(hello.silo) <= 200:
+        raise ProtocolError(f"a silo's name is a short text, not {str(hello.silo)[:60]!r}")
+    if not isinstance(hello.examples, int) or hello.examples < 1:
+        raise ProtocolError(f"silo {hello.silo} says it has {hello.examples!r} examples; it needs at least 1")
+    return hello
+
+
+def announcement(asked: Announcements, silo: str) -> RecordDict:
+    """What one silo is told: `asked` for one client."""
+    theta = host(asked.theta)
+    if theta.nbytes > LARGEST_MODEL:
+        raise ProtocolError(f"a model of {theta.nbytes} bytes does not fit into one message (at most {LARGEST_MODEL})")
+    words = {
+        "protocol": PROTOCOL,
+        "run": asked.run,
+        "round": asked.round,
+        "silo": silo,
+        "client": int(asked.clients[0]),
+        "alpha_formed": float(asked.alpha_formed[0]),
+        "alpha_announced": float(asked.alpha_announced[0]),
+        "s": [float(x) for x in asked.s],
+        "local": json.dumps(asdict(asked.local)),
+    }
+    return RecordDict({"theta": wrapped(theta), "announcement": ConfigRecord(words)})
+
+
+def read_announcement(content: RecordDict, silo: str, size: int) -> Announcements:
+    """The silo's side; `silo` and `size` are its own name and the size of its own model."""
+    words = _config(content, "announcement")
+    try:
+        if words["silo"] != silo:
+            raise ProtocolError(f"this message is for {words['silo']!r}, and here is {silo!r}; check the silo's name")
+        theta = _model(content, size)
+        return Announcements(
+            run=str(words["run"]),
+            round=int(words["round"]),
+            clients=np.array([int(words["client"])]),
+            theta=theta,
+            alpha_formed=np.array([float(words["alpha_formed"])]),
+            alpha_announced=np.array([float(words["alpha_announced"])]),
+            s=np.array(words["s"], dtype=float),
+            local=LocalSpec(**json.loads(words["local"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the announcement is damaged: {type(error).__name__} {error}") from None
+
+
+def report(answer: Reports, run: str, silo: str, *, leave: bool = False) -> RecordDict:
+    """What one silo answers. Only who joins sends a model."""
+    arrays, words = pack(answer)
+    theta, client = arrays.pop("theta"), arrays.pop("clients")
+    body = {"words": words, "numbers": {name: value.tolist() for name, value in arrays.items()}}
+    head = {
+        "protocol": PROTOCOL,
+        "run": run,
+        "round": answer.round,
+        "silo": silo,
+        "client": int(client[0]),
+        "status": answer.status[0],
+        "leave": leave,
+        "body": json.dumps(body),
+    }
+    content = RecordDict({"report": ConfigRecord(head)})
+    if answer.status[0] == JOINED:
+        content["theta"] = wrapped(theta[0])
+    return content
+
+
+def read_report(content: RecordDict, expected: Expected) -> tuple[Reports, bool]:
+    """The report, and whether the silo leaves for good; ProtocolError unless it is exactly what was asked for."""
+    words = _config(content, "report")
+    for name in ("run", "round", "silo", "client"):
+        seen, wanted = words.get(name), getattr(expected, name)
+        if seen != wanted:
+            raise ProtocolError(f"the report is for {name} {seen!r}, asked was {wanted!r}")
+    text = words.get("body", "")
+    if not isinstance(text, str) or len(text) > LARGEST_TEXT:
+        raise ProtocolError(f"the report's text has {len(str(text))} characters, at most {LARGEST_TEXT} are read")
+    joined = words.get("status") == JOINED
+    theta = np.zeros(expected.size, expected.dtype)
+    if joined:
+        theta = _model(content, expected.size)
+        if theta.dtype != expected.dtype:
+            raise ProtocolError(f"the model is of type {theta.dtype}, asked was {expected.dtype}")
+        if not np.isfinite(theta).all():
+            raise ProtocolError("the model has entries that are not finite numbers")
+    elif "theta" in content:
+        raise ProtocolError(f"the silo says {words.get('status')!r} and yet sends a model")
+    try:
+        body = json.loads(text)
+        arrays = {name: np.array(value) for name, value in body["numbers"].items()}
+        answer = unpack({**arrays, "clients": np.array([expected.client]), "theta": theta[None]}, body["words"])
+        _check_numbers(answer, expected)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ProtocolError(f"the report is damaged: {type(error).__name__} {error}") from None
+    if answer.round != expected.round or answer.status[0] != words["status"]:
+        raise ProtocolError("the report contradicts itself about its round or status")
+    return answer, bool(words.get("leave", False))
+
+
+def _check_numbers(answer: Reports, expected: Expected) -> None:
+    """One client's numbers have one entry each, and a curve comes whole or not at all."""
+    if len(answer.status) != 1 or len(answer.reason) != 1 or len(answer.reason[0]) > 2000:
+        raise ValueError("one silo, one status and one short reason")
+    if answer.gamma.shape != (1,) or answer.zeta.shape != (1, expected.curve):
+        raise ValueError(f"threshold and curve have shapes {answer.gamma.shape} and {answer.zeta.shape}")
+    if np.isinf(answer.gamma).any() or np.isinf(answer.zeta).any():
+        raise ValueError("threshold or curve is infinite")
+    if np.isfinite(answer.gamma[0]) != np.isfinite(answer.zeta[0]).all():
+        raise ValueError("a threshold without a curve, or a curve without a threshold")
+    m = answer.measurements
+    singles = [
+        getattr(m, name) for name in vars(m) if name not in ("global_", "own", "offered", "test", "told", "points")
+    ]
+    for scores in (m.global_, m.own, m.offered):
+        singles += [scores.accuracy, scores.loss]
+    for values in m.points.values():
+        if values.ndim != 2 or len(values) != 1 or values.shape[1] > 1000 or values.dtype.kind not in "if":
+            raise ValueError(f"measured points have shape {values.shape} and type {values.dtype}")
+    for values in (*singles, *m.test.values(), *m.told.values()):
+        if values.shape != (1,) or values.dtype.kind not in "bif":
+            raise ValueError(f"a measurement has shape {values.shape} and type {values.dtype}, not one number")
+
+
+def _config(content: RecordDict, name: str) -> Mapping[str, Any]:
+    if name not in content or not isinstance(content[name], ConfigRecord):
+        raise ProtocolError(f"there is no {name!r} in this message; is everybody running a feduca app?")
+    words = dict(content[name])  # type: ignore[call-overload]
+    if words.get("protocol") != PROTOCOL:
+        raise ProtocolError(
+            f"protocol {words.get('protocol')!r} meets protocol {PROTOCOL}; install the same feduca on both sides"
+        )
+    return words
+
+
+def _model(content: RecordDict, size: int) -> np.ndarray:
+    try:
+        record = content["theta"]
+        if not isinstance(record, ArrayRecord) or list(record) != ["theta"]:
+            raise ProtocolError("the message holds no model called 'theta', or more than one")
+        theta = record["theta"].numpy()
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise ProtocolError(f"the model cannot be read: {type(error).__name__} {error}") from None
+    if theta.shape != (size,) or theta.dtype.kind != "f":
+        raise ProtocolError(f"the model is {theta.dtype}{list(theta.shape)}, asked was one of {size} floats")
+    return theta

@@ -1,0 +1,261 @@
+"""Silos behind a Flower Grid, as a Federation: one message per silo and round.
+
+Nodes that nobody has met are asked who they are beside the round's own messages, and belong from the next round on. A node may
+only speak for the silo whose key it was registered with (where the SuperLink knows names), never for one that another live node
+speaks for. Errors and silence become `absent`, anything malformed `refused`, each with its reason; no silo can stop a round.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from feduca.errors import RunError
+from feduca.federation.together import alone, silent, together
+from feduca.flower import codec
+from feduca.flower.register import Member, Register
+from feduca.types import ABSENT, REFUSED, Announcements, Array, Reports
+
+log = logging.getLogger("feduca")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the server waits, in seconds."""
+
+    round_s: float = 3600.0  # for the answers of one round
+    silos_s: float = 600.0  # for enough silos to be there
+    poll_s: float = 0.25  # between two looks
+    stranger_s: float = 60.0  # until a node that was turned away is asked again
+
+
+class FlowerFederation:
+    """Implements `types.Federation` over `grid`. `size` and `curve` are how long a model and a utility curve are."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        register: Register,
+        *,
+        run: str,
+        recipe: str,
+        size: int,
+        curve: int,
+        quorum: int = 1,
+        patience: Patience | None = None,
+    ) -> None:
+        self.register = register
+        self.heard: dict[str, tuple[codec.Hello, float]] = {}  # first answers, and when they were read
+        self.events: list[str] = []  # what happened beside the rounds: arrivals, strangers turned away, ...
+        self._grid, self._run, self._recipe = grid, run, recipe
+        self._size, self._curve = size, curve
+        self._quorum, self._patience = quorum, patience or Patience()
+        self._greeted: dict[str, int] = {}  # first exchanges under way: message -> node
+        self._turned_away: dict[int, float] = {}  # node -> when
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        return self.register.names
+
+    def snapshot(self) -> dict[str, Array]:
+        """Nothing: silos keep their own memory."""
+        return {}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        return None
+
+    # The first exchange ----------------------------------------------------------------------------------------------
+
+    def gather(self, silos: int) -> None:
+        """Wait until `silos` silos are connected and have said who they are; go on with fewer once time is up and the quorum met.
+
+        At the first exchange places are given in the order of names; who comes later is appended.
+        """
+        met: dict[str, Member] = {}
+        deadline = time.monotonic() + self._patience.silos_s
+        while True:
+            online = self._online()
+            here = [m for m in (*self.register.members, *met.values()) if m.node in online and not m.left]
+            if len(here) >= silos:
+                break
+            if time.monotonic() > deadline:
+                if len(here) >= self._quorum:
+                    self.note(
+                        f"{len(here)} of {silos} silos came within {self._patience.silos_s:g} s; going on with them"
+                    )
+                    break
+                seen = ", ".join(m.name for m in here) or "none"
+                raise RunError(
+                    f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
+                    " start the others' SuperNodes (`feduca deploy check` helps) and resume"
+                )
+            self._greet(online, {member.node for member in met.values()})
+            for member in self._greetings(online, met):
+                met[member.name] = member
+            time.sleep(self._patience.poll_s)
+        self.register.add(met.values())
+
+    def _online(self) -> dict[int, str]:
+        """Nodes that are there now, and the names they were registered with ('' where none)."""
+        return {node.node_id: getattr(node, "name", "") or "" for node in self._grid.get_nodes()}
+
+    def _greet(self, online: Mapping[int, str], met: Set[int] = frozenset()) -> None:
+        """Ask every unknown node who it is."""
+        lately = time.monotonic() - self._patience.stranger_s
+        busy = {*met, *self._greeted.values(), *(node for node, when in self._turned_away.items() if when > lately)}
+        strangers = [node for node in online if node not in busy and self.register.of_node(node) is None]
+        messages = [Message(codec.hello_request(self._run), node, MessageType.QUERY) for node in strangers]
+        if messages:
+            ids = self._grid.push_messages(messages)
+            self._greeted |= {key: node for key, node in zip(ids, strangers) if key}
+
+    def _greetings(self, online: Mapping[int, str], met: Mapping[str, Member] = {}) -> list[Member]:
+        """New silos among the answers. A known name at a new node, its old one gone, just moves."""
+        found: dict[str, Member] = {}
+        if not self._greeted:
+            return []
+        for reply in self._grid.pull_messages(list(self._greeted)):
+            node = self._greeted.pop(reply.metadata.reply_to_message_id, None)
+            if node is None:
+                continue
+            try:
+                if reply.has_error():
+                    raise codec.ProtocolError(f"it answered with an error: {_why(reply)}")
+                hello = codec.read_hello(reply.content)
+                self.heard[hello.silo] = hello, time.time()
+                self._check(hello, online.get(node, ""))
+                place = self.register.place(hello.silo)
+                other = (
+                    self.register.members[place] if place is not None else met.get(hello.silo, found.get(hello.silo))
+                )
+                if other is not None and other.node in online and other.node != node:
+                    raise codec.ProtocolError(f"it calls itself {hello.silo!r}, which another node already is")
+                if place is not None:
+                    self.register.update(place, node=node, examples=hello.examples)
+                    self.note(f"{hello.silo} is back at node {node}")
+                else:
+                    found[hello.silo] = Member(hello.silo, node, hello.examples)
+                    self.note(f"{hello.silo} has come with {hello.examples} examples (node {node})")
+            except codec.ProtocolError as error:
+                self._turned_away[node] = time.monotonic()
+                self.note(f"node {node} was turned away: {error}")
+        return list(found.values())
+
+    def _check(self, hello: codec.Hello, registered: str) -> None:
+        if registered and registered != hello.silo:
+            raise codec.ProtocolError(f"it calls itself {hello.silo!r} and holds the key of {registered!r}")
+        if hello.size != self._size:
+            raise codec.ProtocolError(f"its model has {hello.size} entries, the server's has {self._size}")
+        if hello.recipe != self._recipe:
+            raise codec.ProtocolError(f"it runs recipe {hello.recipe}, the server runs {self._recipe}")
+
+    # A round ---------------------------------------------------------------------------------------------------------
+
+    def exchange(self, announcements: Announcements) -> Reports:
+        online = self._gathered(announcements.round)
+        answers: dict[int, Reports] = {}
+        sent: dict[str, int] = {}
+        messages, places = [], []
+        for place, client in enumerate(announcements.clients):
+            member = self.register.members[int(client)]
+            if member.left:
+                answers[place] = self._silent(announcements, place, ABSENT, "has left for good")
+            elif member.node not in online:
+                answers[place] = self._silent(announcements, place, ABSENT, "its node is not connected")
+            else:
+                content = codec.announcement(alone(announcements, place), member.name)
+                group = str(announcements.round)
+                messages.append(
+                    Message(content, member.node, MessageType.TRAIN, ttl=self._patience.round_s + 60, group_id=group)
+                )
+                places.append(place)
+        if messages:
+            keys = list(self._grid.push_messages(messages))
+            for key, place in zip(keys, places):
+                if key:
+                    sent[key] = place
+                else:
+                    answers[place] = self._silent(
+                        announcements, place, ABSENT, "the SuperLink did not take its message"
+                    )
+        self._greet(online)
+        self._collect(announcements, sent, answers)
+        newcomers = self._greetings(self._online()) if self._greeted else []
+        if newcomers:
+            self.register.add(newcomers)
+        parts = [answers[place] for place in range(len(announcements.clients))]
+        return together(parts, announcements.round, announcements.theta, self._curve)
+
+    def _gathered(self, round: int) -> dict[int, str]:
+        """Who is there; waits while there are fewer known silos than the quorum."""
+        deadline = time.monotonic() + self._patience.silos_s
+        while True:
+            online = self._online()
+            here = [m.name for m in self.register.members if m.node in online and not m.left]
+            if len(here) >= self._quorum:
+                return online
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"round {round}: {len(here)} of at least {self._quorum} silos are connected after"
+                    f" {self._patience.silos_s:g} s; bring the others back and resume"
+                )
+            self._greet(online)
+            self.register.add(self._greetings(online))
+            time.sleep(self._patience.poll_s)
+
+    def _collect(self, asked: Announcements, sent: dict[str, int], answers: dict[int, Reports]) -> None:
+        """Wait for the answers to `sent` (message -> place), at most a round's time."""
+        deadline = time.monotonic() + self._patience.round_s
+        while sent and time.monotonic() < deadline:
+            for reply in self._grid.pull_messages(list(sent)):
+                place = sent.pop(reply.metadata.reply_to_message_id, None)  # never its source: errors carry another's
+                if place is not None:
+                    answers[place] = self._read(asked, place, reply)
+            if sent:
+                time.sleep(self._patience.poll_s)
+        for place in sent.values():
+            answers[place] = self._silent(asked, place, ABSENT, f"no answer within {self._patience.round_s:g} s")
+
+    def _read(self, asked: Announcements, place: int, reply: Message) -> Reports:
+        client = int(asked.clients[place])
+        member = self.register.members[client]
+        if reply.has_error():
+            return self._silent(asked, place, ABSENT, f"failed: {_why(reply)}")
+        expected = codec.Expected(
+            run=asked.run,
+            round=asked.round,
+            silo=member.name,
+            client=client,
+            size=self._size,
+            dtype=codec.host(asked.theta[:0]).dtype,
+            curve=self._curve,
+        )
+        try:
+            report, leave = codec.read_report(reply.content, expected)
+        except codec.ProtocolError as error:
+            self.note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
+            return self._silent(asked, place, REFUSED, f"answer refused: {error}")
+        if leave:
+            self.register.update(client, left=True)
+            self.note(f"round {asked.round}: {member.name} has left for good")
+        return report
+
+    def _silent(self, asked: Announcements, place: int, status: str, reason: str) -> Reports:
+        client = int(asked.clients[place])
+        examples = self.register.members[client].examples
+        return silent(asked.round, client, status, reason, asked.theta, self._curve, examples)
+
+    def note(self, what: str) -> None:
+        """Something that happened beside the rounds."""
+        log.info(what)
+        self.events.append(what)
+
+
+def _why(reply: Message) -> str:
+    """The reason of an error reply, in one line."""
+    return " ".join((reply.error.reason or f"error {reply.error.code}").split())[:300]

@@ -1,0 +1,69 @@
+"""What a silo does with one announcement: heed its operator, look at its disk, take the client's step, remember, answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from feduca.arrays import like
+from feduca.client import Behaviour, step
+from feduca.errors import RunError
+from feduca.federation.together import silent
+from feduca.flower.store import Entry, SiloStore, digest
+from feduca.records import plain
+from feduca.types import REFUSED, Announcements, Reports, Task
+from feduca.work import drive
+
+
+@dataclass(frozen=True)
+class Answer:
+    report: Reports
+    leave: bool = False
+
+
+def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Announcements) -> Answer:
+    """The silo's answer to `asked` (for this one silo, `theta` as numpy)."""
+    started = time.perf_counter()
+    fingerprint = digest(asked, np.asarray(asked.theta))
+    theta = like(task.init(how.seed), asked.theta)  # whatever kind of array the task works with
+    asked = replace(asked, theta=theta)
+    client, t = int(asked.clients[0]), asked.round
+    offered = {"alpha_formed": float(asked.alpha_formed[0]), "alpha_announced": float(asked.alpha_announced[0])}
+    said = {"silo": name, "run": asked.run, "round": t, "offered": offered}
+
+    for word, leave in (("leave", True), ("veto", False)):
+        text = store.word(word)
+        if text is not None:
+            reason = f"{'left for good' if leave else 'vetoed by its operator'}{': ' + text if text else ''}"
+            store.log(**said, decision=REFUSED, reason=reason)
+            examples = int(np.asarray(task.examples)[0])
+            return Answer(silent(t, client, REFUSED, reason, theta, how.family.size, examples), leave)
+
+    known = store.rounds(asked.run)
+    if t in known:
+        entry = store.load(asked.run, t, theta)
+        if entry.digest == fingerprint:
+            store.log(**said, decision=entry.answer.status[0], reason="asked again: the same answer as before")
+            return Answer(entry.answer)
+    if known and t < known[-1]:
+        store.log(**said, decision="error", reason=f"this silo has already answered round {known[-1]}")
+        raise RunError(f"round {t} is over: silo {name} has already answered round {known[-1]} of {asked.run}")
+
+    memory = store.before(asked.run, t, theta, how.family)
+    after, report = drive(step(memory, asked, how, task.parameters, np.asarray(task.examples)), task)
+    store.save(asked.run, Entry(t, fingerprint, after, report))
+    m = report.measurements
+    store.log(
+        **said,
+        decision=report.status[0],
+        reason=report.reason[0],
+        accuracy=plain({"global": m.global_.accuracy[0], "offered": m.offered.accuracy[0], "own": m.own.accuracy[0]}),
+        concession=plain(m.concession[0]),
+        gamma=plain(after.gamma[0]),
+        gamma_reported=plain(report.gamma[0]),
+        zeta=plain(after.zeta[0]),
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return Answer(report)

@@ -1,0 +1,141 @@
+"""A silo's own disk: what it keeps between rounds, so that neither its own restart nor the server's loses anything.
+
+    FOLDER/log.jsonl                       what the silo was offered, what it decided and why
+    FOLDER/veto                            if there: take no part; the file's text is the reason given
+    FOLDER/leave                           if there: leave the federation for good
+    FOLDER/runs/RUN/round-000007.safetensors   the memory after round 7 and the answer given in it
+
+One file per round, written whole or not at all (arrays in safetensors, words as JSON in its header; nothing is ever unpickled),
+and the last two are kept: asked the same again, a silo gives the same answer; asked something else in the same round, because the
+server had to go back, it starts from the memory before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feduca.arrays import like
+from feduca.client import blank
+from feduca.errors import InputError
+from feduca.federation.replay import pack, unpack
+from feduca.types import Announcements, Array, ClientMemory, Reports, UtilityFamily
+
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One round on the silo's disk."""
+
+    round: int
+    digest: str  # of the announcement that was answered
+    memory: ClientMemory
+    answer: Reports
+
+
+def digest(asked: Announcements, theta: np.ndarray) -> str:
+    """A fingerprint of everything in an announcement."""
+    words = [
+        asked.run,
+        asked.round,
+        asked.clients.tolist(),
+        asked.alpha_formed.tolist(),
+        asked.alpha_announced.tolist(),
+    ]
+    words += [asked.s.tolist(), asdict(asked.local), str(theta.dtype)]
+    return hashlib.sha256(json.dumps(words).encode() + np.ascontiguousarray(theta).tobytes()).hexdigest()
+
+
+class SiloStore:
+    """The files of one silo."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"the silo's folder {folder} cannot be made: {error.strerror}; choose another") from None
+
+    def word(self, name: str) -> str | None:
+        """What the operator wrote into `veto` or `leave`; None where there is no such file."""
+        path = self.folder / name
+        return path.read_text(encoding="utf-8", errors="replace").strip()[:500] if path.is_file() else None
+
+    def log(self, **what: Any) -> None:
+        """One line of the silo's own log, with the time."""
+        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **what})
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def rounds(self, run: str) -> list[int]:
+        """Rounds of a run on disk, oldest first."""
+        return sorted(int(path.stem.removeprefix("round-")) for path in self._run(run).glob("round-*.safetensors"))
+
+    def load(self, run: str, round: int, theta: Array) -> Entry:
+        """One round's entry; arrays become `theta`'s kind where they are models."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._path(run, round)
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                words = json.loads((file.metadata() or {})["feduca"])
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            answer = unpack(_below(arrays, "answer/"), words["answer"])
+            extra = {name: like(theta, value) for name, value in _below(arrays, "extra/").items()}
+            kept = _below(arrays, "memory/")
+            models = {name: like(theta, kept.pop(name)) for name in ("own", "contributed")}
+            return Entry(round, words["digest"], ClientMemory(**kept, **models, extra=extra), answer)
+        except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
+            raise InputError(
+                f"{path} is damaged ({error}); move it away, the silo then starts from the one before"
+            ) from None
+
+    def save(self, run: str, entry: Entry) -> None:
+        """Write one round, whole or not at all, and forget those before the last two."""
+        from safetensors.numpy import save
+
+        answer, words = pack(entry.answer)
+        arrays = {f"answer/{name}": value for name, value in answer.items()}
+        arrays |= {f"memory/{name}": _plain(v) for name, v in vars(entry.memory).items() if name != "extra"}
+        arrays |= {f"extra/{name}": _plain(value) for name, value in entry.memory.extra.items()}
+        data = save(arrays, metadata={"feduca": json.dumps({"digest": entry.digest, "answer": words})})
+        path = self._path(run, entry.round)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".part{os.getpid()}")
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        for old in self.rounds(run)[:-KEPT]:
+            self._path(run, old).unlink(missing_ok=True)
+
+    def before(self, run: str, round: int, theta: Array, family: UtilityFamily) -> ClientMemory:
+        """The silo's memory when `round` begins: after its last round before that one, blank if there was none."""
+        earlier = [t for t in self.rounds(run) if t < round]
+        return self.load(run, earlier[-1], theta).memory if earlier else blank(theta, 1, family)
+
+    def _run(self, run: str) -> Path:
+        if not run or not all(c.isalnum() or c in "-_." for c in run) or run.startswith("."):
+            raise InputError(f"{run[:80]!r} is not the name of a run")
+        return self.folder / "runs" / run
+
+    def _path(self, run: str, round: int) -> Path:
+        return self._run(run) / f"round-{round:06d}.safetensors"
+
+
+def _below(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _plain(value: Array) -> np.ndarray:
+    return np.ascontiguousarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)

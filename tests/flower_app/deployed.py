@@ -1,0 +1,67 @@
+"""A deployment of numpy_task's silos, one of which misbehaves when the test says so.
+
+A silo looks for `mischief.json` in its folder: `{"2": "shape", ...}` says what goes wrong in which round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from feduca.config import load
+from feduca.flower import client_app, server_app
+from numpy_task import NumpyTask
+
+
+class NumpyApp:
+    recipe = load(Path(__file__).with_name("recipe.toml"))
+
+    def server(self, config):
+        return NumpyTask(self.recipe.task.clients)
+
+    def silo(self, name, index, config):
+        return NumpyTask(self.recipe.task.clients)
+
+
+app = NumpyApp()
+server = server_app(app)
+honest = client_app(app)
+client = ClientApp()
+
+
+@client.query()
+def hello(message: Message, context: Context) -> Message:
+    return honest(message, context)
+
+
+@client.train()
+def train(message: Message, context: Context) -> Message:
+    folder = Path(str(context.node_config["folder"]))
+    round = int(message.content["announcement"]["round"])
+    plan = folder / "mischief.json"
+    what = json.loads(plan.read_text()).get(str(round)) if plan.is_file() else None
+    if what in ("slow", "hang"):
+        (folder / f"busy-{round}").write_text(str(os.getpid()))
+        time.sleep(6 if what == "slow" else 50)
+    reply = honest(message, context)
+    if what == "crash":
+        raise RuntimeError("this silo's disk is full")
+    content = reply.content
+    theta = content["theta"]["theta"].numpy() if "theta" in content else message.content["theta"]["theta"].numpy()
+    if what == "shape":
+        content["theta"] = ArrayRecord({"theta": Array(np.zeros(len(theta) + 1))})
+        content["report"]["status"] = "joined"
+    elif what == "nan":
+        content["theta"] = ArrayRecord({"theta": Array(np.full_like(theta, np.nan))})
+        content["report"]["status"] = "joined"
+    elif what == "old round":
+        content["report"] = ConfigRecord({**content["report"], "round": round - 1})
+    elif what == "another's name":
+        content["report"] = ConfigRecord({**content["report"], "silo": "silo-0"})
+    return reply

@@ -1,0 +1,128 @@
+"""A real SuperLink and real SuperNodes on 127.0.0.1, for integration tests. Everything started is ended by its own id."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from feduca.config import load
+from feduca.flower import deploy
+from feduca.flower import folder as folders
+from feduca.flower.processes import Process, free_port, supervise
+
+HERE = Path(__file__).parent
+BASE = {"local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}, "engine": {"threads": 1}}
+
+
+class World:
+    """Silos of numpy_task behind a SuperLink with TLS and authentication."""
+
+    def __init__(self, folder: Path, silos: int = 3) -> None:
+        self.folder = folder
+        own = folder / "own"
+        own.mkdir(parents=True)
+        for file in (HERE / "flower_app" / "deployed.py", HERE / "numpy_task.py"):
+            shutil.copy(file, own / file.name)
+        names = [f"silo-{k}" for k in range(silos)]
+        ports = [free_port() for _ in range(silos + 1)]
+        address = f"127.0.0.1:{ports.pop()}"
+        self.place = folder / "deployment"
+        settings = {"round-timeout": 60.0, "silos-timeout": 90.0}
+        out = str(folder / "runs")
+        folders.init(self.place, load(BASE), names, address=address, ports=ports, app=own, out=out, settings=settings)
+        self.superlink: Process | None = None
+        self.nodes: dict[str, Process] = {}
+        self._kept: list[tuple[threading.Event, threading.Thread]] = []
+
+    @property
+    def server(self) -> folders.ServerFolder:
+        return folders.read_server(self.place)
+
+    def recipe(self, settings: dict[str, Any], **of_the_server: Any) -> Path:
+        """Use this recipe and these server settings from now on; returns the run directory it will have."""
+        import tomlkit
+
+        recipe = load({**BASE, "name": "deployed"}, settings)
+        tree = folders._without_none(recipe.plain())
+        (self.place / "server" / "app" / "recipe.toml").write_text(tomlkit.dumps(tree))
+        path = self.place / "server" / "server.toml"
+        words = tomlkit.parse(path.read_text())
+        for name, value in of_the_server.items():
+            words["settings"][name.replace("_", "-")] = value  # type: ignore[index]
+        path.write_text(tomlkit.dumps(words))
+        return deploy.run_directory(self.server).path
+
+    def start(self) -> None:
+        self.start_superlink()
+        deploy.register(self.server)
+        for path in sorted((self.place / "silos").iterdir()):
+            self.start_silo(path.name)
+
+    def start_superlink(self) -> None:
+        self.superlink = deploy.start_superlink(self.server)
+        deploy.wait_until_reachable(self.server.address, self.superlink)
+
+    def start_silo(self, name: str) -> None:
+        self.nodes[name] = deploy.start_silo(folders.read_silo(self.place / "silos" / name))
+
+    def keep_silo(self, name: str) -> None:
+        """Under the supervisor, which starts it again whenever it ends."""
+        stop, silo = threading.Event(), folders.read_silo(self.place / "silos" / name)
+
+        def start() -> Process:
+            self.nodes[name] = deploy.start_silo(silo)
+            return self.nodes[name]
+
+        thread = threading.Thread(
+            target=supervise, args=(start,), kwargs={"stop": stop, "name": name, "longest_s": 4.0}
+        )
+        thread.start()
+        self._kept.append((stop, thread))
+
+    def mischief(self, name: str, plan: dict[str, str]) -> Path:
+        state = self.place / "silos" / name / "state"
+        state.mkdir(exist_ok=True)
+        (state / "mischief.json").write_text(json.dumps(plan))
+        return state
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """A silo's own log."""
+        path = self.place / "silos" / name / "state" / "log.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def stop(self) -> None:
+        for stop, _ in self._kept:
+            stop.set()
+        for _, thread in self._kept:
+            thread.join(30)
+        for process in (*self.nodes.values(), self.superlink):
+            if process is not None:
+                process.stop(3)
+
+
+def wait_for(what, seconds: float = 60.0, why: str = "") -> Any:
+    """Wait until `what()` is true and return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds} s in vain for {why or what}")
+
+
+def statuses(path: Path) -> list[list[str]]:
+    """Who did what, by round."""
+    return [json.loads(line)["status"] for line in (path / "clients.jsonl").read_text().splitlines()]
+
+
+def reasons(path: Path) -> list[list[str]]:
+    return [json.loads(line)["reason"] for line in (path / "clients.jsonl").read_text().splitlines()]
+
+
+def events(path: Path) -> str:
+    return (path / "events.jsonl").read_text()

@@ -1,0 +1,100 @@
+"""One client at a time, fixed threads: the same run in process, through the codec, and over real SuperNodes, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feduca import rounds as loop
+from feduca.config import load
+from feduca.experiment import make_behaviour, make_server
+from feduca.federation import InProcess
+from feduca.flower import client_app, deploy
+from feduca.flower.server import Settings, serve
+from feduca.records import plain
+from feduca.types import DECLINED
+from flower_world import BASE, World, statuses
+from local_grid import LocalGrid, Node
+from numpy_task import NumpyTask
+from same_run import without_clocks
+
+METHODS = {
+    "fedavg": {"mechanism.name": "fedavg", "participation.rule": "accuracy", "rounds": 6},
+    "feduca": {"mechanism.name": "feduca", "participation.rule": "utility", "rounds": 6},
+}
+
+
+class App:
+    def __init__(self, settings):
+        self.recipe = load({**BASE, "name": "deployed"}, settings)
+
+    def server(self, config):
+        return NumpyTask(3)
+
+    def silo(self, name, index, config):
+        return NumpyTask(3)
+
+
+def in_process(settings):
+    """Records without clocks, and the final model."""
+    recipe, task = App(settings).recipe, NumpyTask(3)
+    seen: dict[str, list] = {"rounds.jsonl": [], "clients.jsonl": []}
+
+    def on_round(record, clients, state):
+        seen["rounds.jsonl"].append({k: v for k, v in plain(record).items() if k != "seconds"})
+        seen["clients.jsonl"].append(plain(clients))
+
+    server = make_server(recipe, 0, task)
+    federation = InProcess(task, make_behaviour(recipe, 0), one_at_a_time=True)
+    rounds = loop.rounds(server, task.init(0), task.examples, evaluate=task.test, on_round=on_round)
+    return seen, loop.play(rounds, federation).theta
+
+
+def deployed(path: Path):
+    """The same of a run directory."""
+    from safetensors.numpy import load_file
+
+    said = without_clocks(path)
+    last = sorted((path / "checkpoint").iterdir())[-1]
+    return {name: said[name] for name in ("rounds.jsonl", "clients.jsonl")}, load_file(last / "arrays.safetensors")
+
+
+def check_same(settings, path: Path) -> None:
+    wanted, theta = in_process(settings)
+    seen, arrays = deployed(path)
+    assert seen == wanted
+    assert np.array_equal(arrays["state.theta"], theta)
+    assert any(DECLINED in record["status"] for record in seen["clients.jsonl"])  # somebody refused on the way
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_through_the_codec(method, tmp_path):
+    app = App(METHODS[method])
+    flower = client_app(app)
+    nodes = {
+        10 + k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}")
+        for k in (2, 0, 1)
+    }
+    path = serve(app, LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=5.0))
+    check_same(METHODS[method], path)
+
+
+@pytest.mark.slow
+def test_over_real_supernodes(tmp_path):
+    """SuperLink with TLS, three authenticated SuperNodes; both methods on the same ones."""
+    world = World(tmp_path)
+    try:
+        world.start()
+        for method, settings in METHODS.items():
+            path = world.recipe(settings)
+            result = deploy.run(world.server, seconds=240)
+            assert result.summary["rounds"] == 6, method
+            check_same(settings, path)
+            # Every decision stands in the silo's own log, too.
+            for k, name in enumerate(world.server.silos):
+                mine = [entry["decision"] for entry in world.log(name)][-6:]
+                assert mine == [status[k] for status in statuses(path)]
+    finally:
+        world.stop()

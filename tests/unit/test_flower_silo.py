@@ -1,0 +1,275 @@
+"""The silo's disk, its operator's wishes, and the server's caution, without processes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from feduca.config import load
+from feduca.errors import InputError, RunError
+from feduca.experiment import make_behaviour
+from feduca.flower import client_app, codec
+from feduca.flower.app import OneSilo
+from feduca.flower.federation import FlowerFederation, Patience
+from feduca.flower.register import Member, Register
+from feduca.flower.server import Settings, serve
+from feduca.flower.silo import respond
+from feduca.flower.store import SiloStore
+from feduca.types import ABSENT, DECLINED, JOINED, REFUSED, Announcements, LocalSpec
+from local_grid import LocalGrid, Node
+from numpy_task import NumpyTask
+
+BASE = {"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}}
+
+
+class App:
+    def __init__(self, **settings):
+        self.recipe = load(BASE, settings)
+
+    def server(self, config):
+        return NumpyTask(3)
+
+    def silo(self, name, index, config):
+        return NumpyTask(3)
+
+
+def nodes(app, tmp_path, **changes):
+    flower = client_app(app)
+    return {
+        10 + k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}", **changes)
+        for k in range(3)
+    }
+
+
+def asked(round, theta, run="run-1", client=1, alpha=0.3):
+    one = np.array([alpha])
+    return Announcements(run, round, np.array([client]), theta, one, one, np.ones(1), LocalSpec(2, 5))
+
+
+@pytest.fixture
+def silo(tmp_path):
+    task = OneSilo(NumpyTask(3), "silo-1")
+    how = make_behaviour(load(BASE), 0)
+    store = SiloStore(tmp_path / "silo")
+    return store, lambda message: respond("silo-1", store, task, how, message).report
+
+
+def models(report):
+    return report.theta.tolist(), report.gamma.tolist(), report.zeta.tolist(), list(report.status)
+
+
+def test_asked_again_a_silo_gives_the_same_answer(silo):
+    store, ask = silo
+    theta = np.zeros(4)
+    ask(asked(1, theta))
+    first = ask(asked(2, theta + 0.1))
+    assert models(ask(asked(2, theta + 0.1))) == models(first)
+    assert "asked again" in (store.folder / "log.jsonl").read_text().splitlines()[-1]
+    # Another question in the same round is answered from the memory before it, not from the one after.
+    other = ask(asked(2, theta + 0.2))
+    assert models(other) != models(first)
+    assert models(ask(asked(2, theta + 0.1))) == models(first)
+
+
+def test_a_round_that_is_over_is_refused(silo):
+    store, ask = silo
+    for t in (1, 2, 3):
+        ask(asked(t, np.zeros(4)))
+    assert store.rounds("run-1") == [2, 3]  # the last two are kept
+    with pytest.raises(RunError, match="already answered round 3"):
+        ask(asked(1, np.zeros(4)))
+    assert ask(asked(1, np.zeros(4), run="run-2")).status[0] == JOINED  # another run starts afresh
+
+
+def test_half_a_file_is_never_seen(silo):
+    store, ask = silo
+    ask(asked(1, np.zeros(4)))
+    path = store._path("run-1", 1)
+    (path.with_suffix(".part99")).write_bytes(path.read_bytes()[:50])  # a silo that died while writing
+    assert store.rounds("run-1") == [1]
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match="damaged"):
+        ask(asked(2, np.zeros(4)))
+
+
+def test_the_operator_has_the_last_word(silo):
+    store, ask = silo
+    ask(asked(1, np.zeros(4)))
+    (store.folder / "veto").write_text("audit in progress\n")
+    report = ask(asked(2, np.zeros(4)))
+    assert (report.status[0], report.reason[0]) == (REFUSED, "vetoed by its operator: audit in progress")
+    assert np.isnan(report.gamma).all()
+    assert store.rounds("run-1") == [1]  # nothing was trained
+    (store.folder / "veto").unlink()
+    assert ask(asked(2, np.zeros(4))).status[0] in (JOINED, DECLINED)
+    said = [json.loads(line)["decision"] for line in (store.folder / "log.jsonl").read_text().splitlines()]
+    assert said[:2] == [JOINED, REFUSED]
+
+
+def test_names_of_runs_cannot_leave_the_folder(silo):
+    _, ask = silo
+    for name in ("../elsewhere", "", ".hidden", "a/b"):
+        with pytest.raises(InputError, match="not the name of a run"):
+            ask(asked(1, np.zeros(4), run=name))
+
+
+def test_a_silo_leaves_for_good_and_the_others_go_on(tmp_path):
+    app = App(rounds=5)
+    (tmp_path / "1").mkdir()
+
+    def tamper(message, reply):
+        if "announcement" in message.content and message.content["announcement"]["round"] == 2:
+            (tmp_path / "1" / "leave").write_text("merged with another hospital")
+        return reply
+
+    grid = LocalGrid(nodes(app, tmp_path))
+    grid.nodes[12].tamper = tamper  # the last to answer
+    path = serve(app, grid, Settings(silos=3, out=str(tmp_path / "runs")))
+    rows = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
+    assert rows[2]["status"][1] == REFUSED
+    assert rows[2]["reason"][1] == "left for good: merged with another hospital"
+    assert [row["status"][1] for row in rows[3:]] == [ABSENT, ABSENT]
+    assert all(row["alpha"][1] == 0 for row in rows[3:])
+    assert json.loads((path / "silos.json").read_text())["silos"][1]["left"]
+    assert all(np.isclose(sum(row["alpha"]), 1) for row in rows)
+
+
+def test_a_silo_comes_later_and_one_comes_back_under_another_number(tmp_path):
+    app = App(rounds=6)
+    all_nodes = nodes(app, tmp_path)
+    grid = LocalGrid({key: all_nodes[key] for key in (10, 11)})
+
+    def tamper(message, reply):
+        t = message.content["announcement"]["round"] if "announcement" in message.content else 0
+        if t == 2:
+            grid.nodes[12] = all_nodes[12]  # the third silo's node appears
+        if t == 4 and 11 in grid.nodes:
+            grid.nodes[99] = grid.nodes.pop(11)  # restarted without authentication: a new number
+        return reply
+
+    all_nodes[10].tamper = tamper
+    path = serve(app, grid, Settings(silos=2, out=str(tmp_path / "runs"), round_timeout=1.0))
+    rows = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
+    assert [len(row["status"]) for row in rows] == [2, 2, 2, 3, 3, 3]  # met beside round 3
+    assert rows[3]["status"][2] == JOINED
+    assert [row["status"][1] == ABSENT for row in rows] == [False, False, False, True, True, False]
+    members = json.loads((path / "silos.json").read_text())["silos"]
+    assert [member["name"] for member in members] == ["silo-0", "silo-1", "silo-2"]
+    assert members[1]["node"] == 99
+
+
+def test_a_server_that_dies_goes_on_where_it_was(tmp_path):
+    """The server is stopped in every round once; the run equals one that was never stopped."""
+    from same_run import without_clocks
+
+    app = App(rounds=4)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    plain = serve(app, LocalGrid(nodes(app, tmp_path / "a")), Settings(silos=3, out=str(tmp_path / "plain")))
+    died = []
+
+    def tamper(message, reply):
+        t = message.content["announcement"]["round"] if "announcement" in message.content else 0
+        if t and t not in died:
+            died.append(t)
+            raise KeyboardInterrupt  # after the silo trained, before the server heard of it
+        return reply
+
+    shaky = nodes(app, tmp_path / "b")
+    shaky[12].tamper = tamper
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            serve(app, LocalGrid(shaky), Settings(silos=3, out=str(tmp_path / "shaky")))
+    path = serve(app, LocalGrid(shaky), Settings(silos=3, out=str(tmp_path / "shaky")))
+    assert died == [1, 2, 3, 4]
+    assert without_clocks(path) == without_clocks(plain)
+    assert (path / "events.jsonl").read_text().count("going on after round") == 3  # round 1 had no checkpoint yet
+
+
+def federation(grid, register=None, size=4, **patience):
+    return FlowerFederation(
+        grid, register or Register(), run="run-1", recipe=App().recipe.hash(), size=size, curve=3,
+        patience=Patience(**{"silos_s": 1.0, "poll_s": 0.01, **patience}),
+    )  # fmt: skip
+
+
+def test_strangers_are_turned_away(tmp_path):
+    app, other = App(), App(rounds=9)
+    good = nodes(app, tmp_path)
+    good[20] = Node(client_app(app), {"silo": "silo-0", "folder": str(tmp_path / "x")}, name="silo-7")
+    good[21] = Node(client_app(app), {"silo": "silo-1", "folder": str(tmp_path / "x")})
+    good[22] = Node(client_app(other), {"silo": "silo-1", "folder": str(tmp_path / "x")})
+    good[23] = Node(client_app(app), {"silo": "nobody", "folder": str(tmp_path / "x")})
+    good[24] = Node(client_app(app), {})
+    met = federation(LocalGrid(good))
+    met.gather(9)  # waits its second, then goes on with those that belong
+    assert met.silos == ("silo-0", "silo-1", "silo-2")
+    said = "\n".join(met.events)
+    for text in ("holds the key of 'silo-7'", "which another node already is", "it runs recipe", "no data of silo 'nobody'",
+                 "lacks its silo's name"):  # fmt: skip
+        assert text in said
+
+
+def test_too_few_silos_stop_the_run_with_advice(tmp_path):
+    with pytest.raises(RunError, match=r"3 silos were expected within 1 s, these came: none; start the others"):
+        federation(LocalGrid({})).gather(3)
+    register = Register(None, [Member("silo-0", 10, 5)])
+    with pytest.raises(RunError, match=r"round 2: 0 of at least 1 silos are connected"):
+        federation(LocalGrid({}), register).exchange(asked(2, np.zeros(4), client=0))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"protocol": 2}, "protocol 2 meets protocol 1"),
+        ({"run": "another"}, "run 'another'"),
+        ({"client": 0}, "client 0, asked was 1"),
+        ({"body": "not json"}, "damaged"),
+        ({"body": '{"words": {}, "numbers": {}}'}, "damaged"),
+        ({"body": "x" * 1_000_001}, "at most 1000000 are read"),
+        ({"status": "declined"}, "and yet sends a model"),
+    ],
+)
+def test_reports_are_measured_before_they_are_believed(silo, change, complaint):
+    _, ask = silo
+    content = codec.report(ask(asked(1, np.zeros(4))), "run-1", "silo-1")
+    content["report"] = type(content["report"])({**content["report"], **change})
+    expected = codec.Expected("run-1", 1, "silo-1", 1, 4, np.dtype(float), 3)
+    with pytest.raises(codec.ProtocolError, match=complaint):
+        codec.read_report(content, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("gamma", [float("inf")], "infinite"),
+        ("gamma", [float("nan")], "a curve without a threshold"),
+        ("zeta", [[1.0, 2.0]], "shapes"),
+        ("examples", [3, 4], "not one number"),
+        ("r2", ["high"], "not one number"),
+        ("surprise", [1.0], "damaged"),
+    ],
+)
+def test_numbers_are_measured_too(silo, name, value, complaint):
+    _, ask = silo
+    content = codec.report(ask(asked(1, np.zeros(4))), "run-1", "silo-1")
+    body = json.loads(content["report"]["body"])
+    body["numbers"][name] = value
+    content["report"]["body"] = json.dumps(body)
+    expected = codec.Expected("run-1", 1, "silo-1", 1, 4, np.dtype(float), 3)
+    with pytest.raises(codec.ProtocolError, match=complaint):
+        codec.read_report(content, expected)
+
+
+def test_settings_are_checked():
+    assert Settings.of({"silos": 3, "round-timeout": 20}).round_timeout == 20.0
+    for config, complaint in (
+        ({"silos": "three"}, "silos is 'three'"),
+        ({"quorum": 0}, "quorum is 0"),
+        ({"round-timeout": -1.0}, "round-timeout is -1.0"),
+        ({"patience": -1}, "patience is -1"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            Settings.of(config)

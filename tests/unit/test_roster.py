@@ -1,0 +1,153 @@
+"""Who belongs: absent, left out, back again, new, gone; with real mechanisms and no transport."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from feduca import roster
+from feduca import rounds as loop
+from feduca.config import load
+from feduca.experiment import make_behaviour, make_server
+from feduca.federation import InProcess
+from feduca.mechanisms import registry
+from feduca.roster import Census
+from feduca.types import Allocation
+from numpy_task import NumpyTask
+
+LOCAL = {"local": {"epochs": 1, "batch_size": 10}}
+
+
+class Flaky:
+    """An in-process federation some of whose silos do not answer in some rounds."""
+
+    def __init__(self, task, recipe, missing):
+        self._inner = InProcess(task, make_behaviour(recipe, 0))
+        self._missing = missing  # round -> clients
+
+    def exchange(self, asked):
+        there = np.array([k not in self._missing.get(asked.round, ()) for k in asked.clients])
+        few = replace(
+            asked,
+            clients=asked.clients[there],
+            alpha_formed=asked.alpha_formed[there],
+            alpha_announced=asked.alpha_announced[there],
+        )
+        return self._inner.exchange(few)
+
+
+def play(settings, missing, *, rounds=6, patience=0, census=None, clients=4):
+    task, recipe = NumpyTask(clients), load({**LOCAL, "rounds": rounds}, settings)
+    seen = []
+    examples = task.examples if census is None else census(1).examples
+    now = iter(range(1, rounds + 1))
+    loop.play(
+        loop.rounds(
+            replace(make_server(recipe, 0, task), patience=patience),
+            task.init(0),
+            examples,
+            on_round=lambda record, each, state: seen.append((record, each, state)),
+            census=None if census is None else lambda: census(next(now)),
+        ),
+        Flaky(task, recipe, missing),
+    )
+    return seen
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_a_silent_silo_is_left_out_and_comes_back(name):
+    seen = play({"mechanism.name": name}, {3: [1], 4: [1]}, patience=2)
+    assert [each.status[1] for _, each, _ in seen][2:5] == ["absent", "absent", seen[4][1].status[1]]
+    assert seen[4][1].status[1] != "absent"
+    weights = np.array([state.pending.alpha for _, _, state in seen])
+    if name in ("feduca", "fedavg", "uniform", "random"):
+        assert weights[2][1] > 0  # one silent round: still in
+    assert weights[3][1] == 0  # two: left out ...
+    assert (weights[3][[0, 2, 3]] > 0).any()
+    if name != "qfedavg":  # whose weights are step sizes
+        assert np.isclose(weights[3].sum(), 1)
+    assert seen[4][2].absences.tolist() == [0, 0, 0, 0]  # ... and back
+    assert np.array_equal(seen[3][2].zeta[1], seen[1][2].zeta[1], equal_nan=True)  # its last curve stands
+
+
+def test_patience_zero_never_leaves_anybody_out():
+    seen = play({"mechanism.name": "fedavg"}, {t: [0] for t in range(2, 7)})
+    assert all(np.allclose(state.pending.alpha, 0.25) for _, _, state in seen)
+    assert seen[-1][2].absences.tolist() == [5, 0, 0, 0]
+
+
+def test_nobody_answers_and_the_run_goes_on():
+    seen = play({"mechanism.name": "feduca"}, {3: [0, 1, 2, 3], 4: [0, 1, 2, 3]}, patience=1)
+    assert [record.joined for record, _, _ in seen][2:4] == [0, 0]
+    assert np.isclose(seen[3][2].pending.alpha.sum(), 1)  # with nobody left, nobody is left out
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+@pytest.mark.parametrize("schedule", ["fresh", "lagged"])
+def test_a_silo_joins_and_another_leaves(name, schedule):
+    if schedule == "lagged" and name != "feduca":
+        pytest.skip("schedules are FedUCA's")
+    task = NumpyTask(4)
+    settings = {"mechanism.name": name} | ({"mechanism.schedule": "lagged"} if schedule == "lagged" else {})
+
+    def census(round):
+        n = 3 if round < 3 else 4
+        return Census(task.examples[:n], np.arange(n) == (0 if round >= 5 else -1))
+
+    missing = {5: [0], 6: [0]}
+    seen = play(settings, missing, census=census)
+    assert [len(each.status) for _, each, _ in seen] == [3, 3, 4, 4, 4, 4]
+    assert seen[2][1].status[3] == "joined"  # its first round
+    assert seen[2][1].reason[3] == "no model of its own yet"
+    assert seen[-1][2].pending.alpha[0] == 0
+    if name != "qfedavg":  # whose weights are step sizes
+        assert all(np.isclose(state.pending.alpha.sum(), 1) for _, _, state in seen)
+
+
+def test_the_others_are_as_if_it_had_never_been():
+    """Left out, FedUCA solves exactly the program of those that remain."""
+    seen = play({"mechanism.name": "feduca"}, {3: [1]}, patience=1)
+    state = seen[2][2]
+    inside = np.array([0, 2, 3])
+    from feduca import program
+
+    alone = program.allocate(state.zeta[inside], state.gamma[inside], state.pending.s)
+    assert np.allclose(state.pending.alpha[inside], alone.alpha, atol=1e-6)
+    assert state.pending.R.shape == (5, 4)
+
+
+def test_per_silo_state_of_a_mechanism_follows_the_silos():
+    state = {
+        "weights": np.arange(4.0),
+        "round": 7,
+        "history": [np.zeros((4, 2))],
+        "p": np.full(4, 0.25),
+        "H": np.eye(4),
+    }
+    inside = np.array([0, 2, 3])
+    part = roster._rows(state, inside, 4)
+    assert part["weights"].tolist() == [0, 2, 3]
+    assert np.allclose(part["p"], 1 / 3)
+    assert part["H"].shape == (3, 3)
+    changed = {**part, "weights": part["weights"] + 10, "round": 8}
+    back = roster._merged(state, changed, inside, 4)
+    assert back["weights"].tolist() == [10, 1, 12, 13]
+    assert back["round"] == 8
+    assert np.allclose(back["p"], 0.25)
+    assert np.array_equal(back["H"], np.eye(4))
+    assert back["history"][0].shape == (4, 2)
+
+
+def test_spread_and_cut_undo_each_other():
+    inside = np.array([1, 2])
+    small = Allocation(np.array([0.25, 0.75]), "optimal", R=np.array([[0.5, 0.5], [0, 1.0]]), s=np.array([0.5, 0.5]))
+    wide = roster.spread(small, inside, 4)
+    assert wide.alpha.tolist() == [0, 0.25, 0.75, 0]
+    again = roster._cut(wide, inside)
+    assert np.array_equal(again.alpha, small.alpha)
+    assert np.array_equal(again.R, small.R)
+    uniform = roster._cut(wide, np.array([0, 3]))  # nothing of the old weights belongs to these
+    assert uniform.alpha.tolist() == [0.5, 0.5]
