@@ -25,11 +25,7 @@ from feduca.utility import family as family_of
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
-<<<<<<< HEAD
-LARGEST = 1e100  # of a curve parameter or threshold; its square must be a number, too
-=======
-HUGE = 1e100  # squares of utilities have to be numbers, too
->>>>>>> main
+LARGEST = 1e100  # squares of utilities have to be numbers, too
 
 
 @dataclass(frozen=True)
@@ -150,18 +146,12 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
         raise ProblemError(
             f"client {k}: gamma = {thresholds[k]} is not a threshold; give a number, or null or -inf for no demand"
         )
-<<<<<<< HEAD
     if np.abs(curves).max() > LARGEST or thresholds.max() > LARGEST:
-        seen = max(np.abs(curves).max(), thresholds.max())
-        raise ProblemError(f"a curve or threshold of size {seen:.3g} cannot be squared; rescale the utilities")
-=======
-    if np.abs(curves).max() > HUGE or thresholds.max() > HUGE:
         worst = np.maximum(np.abs(curves).max(axis=1), thresholds)
         k = int(np.argmax(worst))
         raise ProblemError(
-            f"client {k}: a curve or threshold holds {worst[k]:.3g}, beyond {HUGE:.0e}; rescale utilities"
+            f"client {k}: a curve or threshold holds {worst[k]:.3g}, beyond {LARGEST:.0e}; rescale utilities"
         )
->>>>>>> main
     return chosen, curves, thresholds
 
 
