@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-fast lint clean
+.PHONY: install demo test test-fast lint docs browser clean
 
 install: $(STAMP)
 
@@ -21,11 +21,24 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/feduca compare
 
-test: install lint
+test: install lint browser
 	$(BIN)/python -m pytest -n auto
 
 test-fast: install
 	$(BIN)/python -m pytest -n auto -m "not slow"
+
+# The documentation, warnings as errors, into build/docs (`make test` builds it, too).
+docs: install
+	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+
+# Browser tests want a Chromium: any that is there, else Debian's where it may be installed; without one they say so and are skipped.
+browser:
+	@for name in "$$FEDUCA_CHROMIUM" chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge; do \
+	  [ -n "$$name" ] && command -v "$$name" >/dev/null && exit 0; done; \
+	ls $$HOME/.cache/ms-playwright/chromium-*/chrome-linux*/chrome >/dev/null 2>&1 && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  (apt-get install -y -qq chromium || (apt-get update -qq && apt-get install -y -qq chromium)) >/dev/null 2>&1 && exit 0; fi; \
+	echo "no Chromium found: the browser tests will be skipped; apt-get install chromium, or set FEDUCA_CHROMIUM" >&2
 
 lint: install
 	$(BIN)/ruff check .

@@ -55,7 +55,13 @@ def _words(line: str) -> str:
     )
 
 
+def outside_links(app, name, source):
+    """Files beside the documentation (SECURITY.md, say) are named, not linked: they are not part of what is built."""
+    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./(?:\.\./)*[A-Z][^)]*\)", r"`\1`", source[0])
+
+
 def setup(app):
+    app.connect("source-read", outside_links)
     # A glob may stand for pages that are not there; Sphinx gives that warning no type that could be suppressed.
     toctree = logging.getLogger("sphinx.sphinx.directives.other")
     toctree.addFilter(lambda record: getattr(record, "subtype", None) != "empty_glob")

@@ -35,9 +35,9 @@ def main() -> None:
             shutil.copy(folder / "figures" / f"{name}.svg", IMAGES / f"{name}.svg")
         (one,) = write([result.run_dir], folder / "one.html")
         with browser() as chromium:
-            for name, scheme, anchor in (("report", "light", "main"), ("silo", "dark", "strip-section")):
+            for name, scheme, anchor in (("report", "light", "title"), ("silo", "dark", "strip-section")):
                 view = chromium.new_page(viewport={"width": 1100, "height": 760}, color_scheme=scheme)
-                view.goto(f"{one.as_uri()}#{anchor}")
+                view.goto(one.as_uri())
                 view.wait_for_function("() => document.documentElement.dataset.complete")
                 view.evaluate(
                     "anchor => document.getElementById(anchor).scrollIntoView({ behavior: 'instant' })", anchor

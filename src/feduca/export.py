@@ -160,8 +160,8 @@ def _checkpoint(folder: Path) -> Checkpoint:
 def _deployed(chosen: Recipe, seed: int, experiment: Experiment, point: Checkpoint) -> tuple[Array, list[bool]]:
     """The models `[N, P]` that silos would deploy now, and whether that is their own.
 
-    The client's step is a coroutine; where silos have untouched data, it asks for an evaluation of exactly these models there, once
-    everybody has decided. Pretend that they do, play it up to that request, and stop.
+    The client's step is a coroutine; where silos have untouched data, it asks for an evaluation of exactly these models there,
+    once everybody has decided. Pretend that they do, play it up to that request, and stop.
     """
     from feduca.experiment import make_behaviour
     from feduca.rounds import announce

@@ -1,0 +1,139 @@
+"""The documentation builds without a warning, its code runs, its commands exist, and the examples work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+SOURCES = [*PAGES, *(p for p in (ROOT / "README.md",) if p.exists())]
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """Fenced blocks of a page with the line each starts on."""
+    found, text = [], page.read_text(encoding="utf-8")
+    for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.S | re.M):
+        found.append((text[: match.start(1)].count("\n"), match.group(1)))
+    return found
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    """Into build/docs, where it can be looked at afterwards."""
+    target = ROOT / "build" / "docs"
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path), str(DOCS)]
+    done = subprocess.run([*command, str(target)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for page in PAGES:
+        built = target / page.relative_to(DOCS).with_suffix(".html")
+        assert built.is_file(), f"{page} is not part of the documentation"
+
+
+def with_code() -> list[Path]:
+    return [page for page in SOURCES if blocks(page, "python")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", with_code(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a page's blocks, one after another, in one namespace and an empty folder. (```py marks part of a file.)"""
+    from feduca.mechanisms import registry
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})  # a page's own mechanisms stay on the page
+    names: dict[str, object] = {"__name__": "__page__"}
+    for line, source in blocks(page, "python"):
+        code = compile("\n" * line + source, str(page), "exec", dont_inherit=True)
+        exec(code, names)
+
+
+def test_there_is_code_to_run() -> None:
+    assert {"start.md", "see.md", "your-data.md", "your-mechanism.md", "findings.md", "choosing.md"} <= {
+        p.name for p in with_code()
+    }
+
+
+def commands() -> list[tuple[str, str]]:
+    lines = [
+        (str(page.relative_to(ROOT)), line.split("#")[0].strip())
+        for page in SOURCES
+        for _, block in blocks(page, "bash")
+        for line in block.splitlines()
+    ]
+    return [(page, line) for page, line in lines if line.startswith("feduca ")]
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_a_command_that_is_shown_exists(page: str, line: str) -> None:
+    from feduca.cli import app
+
+    root = typer.main.get_command(app)
+    here, words = root, line.split()[1:]
+    while words and hasattr(here, "commands") and words[0] in here.commands:  # type: ignore[attr-defined]
+        here = here.commands[words.pop(0)]  # type: ignore[attr-defined]
+    assert here is not root or words[:1] in ([], ["--version"], ["--help"]), f"{page}: no command in {line!r}"
+    known = {option for parameter in here.params for option in parameter.opts} | {"--help"}
+    for word in words:
+        if re.match(r"--?[a-z]", word):
+            assert word.split("=")[0] in known, f"{page}: {line!r} uses {word}"
+
+
+def test_pictures_are_there_small_and_described() -> None:
+    for page in SOURCES:
+        for words, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text(encoding="utf-8")):
+            if target.startswith(("http:", "https:")):
+                continue
+            picture = page.parent / target
+            assert picture.is_file(), f"{page}: {target}"
+            assert picture.stat().st_size < 150_000, target
+            assert len(words) > 10, f"{page}: {target} needs a description"
+
+
+def test_no_page_names_a_machine() -> None:
+    for page in SOURCES:
+        assert not re.search(r"/(work|root|home|tmp)/", page.read_text(encoding="utf-8")), page
+
+
+def script(path: str, folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, str(ROOT / path), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs(tmp_path: Path) -> None:
+    said = script("examples/quickstart.py", tmp_path)
+    assert said.count("accuracy") == 3
+    assert (tmp_path / "report.html").stat().st_size > 500_000
+
+
+@pytest.mark.slow
+def test_your_own_data_runs(tmp_path: Path) -> None:
+    said = script("examples/your_own_data/run.py", tmp_path)
+    assert all(f"{clinic}: " in said for clinic in ("north", "south", "east", "west"))
+    card = json.loads((tmp_path / "models" / "card.json").read_text())
+    assert card["silos"] == ["east", "north", "south", "west"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Jupyter's own
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    notebook = nbformat.read(ROOT / "examples" / "quickstart.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert all(not cell.get("outputs") for cell in notebook.cells), "commit the notebook without outputs"
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", []))
+    assert "participation" in printed
