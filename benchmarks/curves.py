@@ -67,7 +67,9 @@ def digits_curves(rounds: int, places: list, seed: int = 0) -> Iterator[list]:
     """Per round a list with the accuracies `[silos, M]` at each of the given sets of places on the path."""
     rng = np.random.default_rng(seed)
     silos = _split(rng)
-    theta = np.concatenate([rng.normal(0, 0.15, 64 * HIDDEN), np.zeros(HIDDEN), rng.normal(0, 0.2, HIDDEN * 10), np.zeros(10)])
+    theta = np.concatenate(
+        [rng.normal(0, 0.15, 64 * HIDDEN), np.zeros(HIDDEN), rng.normal(0, 0.2, HIDDEN * 10), np.zeros(10)]
+    )
     previous = None
     for _ in range(rounds):
         models = np.stack([_train(theta, images, labels, rng) for images, labels, _, _ in silos])

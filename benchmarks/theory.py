@@ -1,7 +1,7 @@
 """Numerical evidence for docs/theory.md: which of the paper's statements hold, and by how much the others miss.
 
-    python benchmarks/theory.py            into benchmarks/results/theory.json and docs/theory.md (about a minute)
-    python benchmarks/theory.py --quick    few samples, printed only
+python benchmarks/theory.py            into benchmarks/results/theory.json and docs/theory.md (about a minute)
+python benchmarks/theory.py --quick    few samples, printed only
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-
-from tables import markdown, replace_tables  # noqa: E402
 
 from feduca.program import allocate, max_participation  # noqa: E402
 from feduca.program.instances import draw, strategies_with_sums  # noqa: E402
@@ -32,6 +30,7 @@ from feduca.theory import (  # noqa: E402
     printed_terms,
 )
 from feduca.utility import Quadratic  # noqa: E402
+from tables import markdown, replace_tables  # noqa: E402
 
 N, N_S = 10, 5
 DELTAS = (0.01, 0.1, 0.5, 1.0, 10.0, 100.0, 1000.0)
@@ -118,7 +117,7 @@ def probability(samples: int) -> list[dict]:
             {
                 "delta": delta,
                 "mean_gap": float(mean),
-                "measured": float((J > t).mean()),
+                "measured": float((t < J).mean()),
                 "second_moment": paley_zygmund(mean, t, second_moment=float((J**2).mean())),
                 "ceiling": paley_zygmund(mean, t, ceiling=float(ceiling)),
                 "printed_with_M_1": float(mean**2 - t),
@@ -214,7 +213,21 @@ def simulation(rounds: int) -> list[dict]:
         S, nu = cohort_and_staleness(joined)
         spread = float(((centres - centres.mean(0)) ** 2).sum(1).max())
         constants = Constants(
-            1.0, sigma**2, spread, G, float(D0), eta_c, 1.0, tau, rounds, N, n_s, S, nu, float(np.mean(gaps)), float(np.mean(norms))
+            1.0,
+            sigma**2,
+            spread,
+            G,
+            float(D0),
+            eta_c,
+            1.0,
+            tau,
+            rounds,
+            N,
+            n_s,
+            S,
+            nu,
+            float(np.mean(gaps)),
+            float(np.mean(norms)),
         )
         printed, corrected = printed_terms(constants), corrected_terms(constants)
         rows.append(
@@ -238,29 +251,54 @@ def tables(summary: dict) -> dict[str, str]:
         "kkt": markdown(
             ["over " + str(kkt_["instances"]) + " certified optima", "value"],
             [
-                ["closed form: median over optima of the largest error in `u_k(r_k^i)`", f"{kkt_['closed_form_median_error']:.2f}"],
+                [
+                    "closed form: median over optima of the largest error in `u_k(r_k^i)`",
+                    f"{kkt_['closed_form_median_error']:.2f}",
+                ],
                 ["closed form: the same, best optimum", f"{kkt_['closed_form_least_error']:.2f}"],
                 ["stationarity: worst relative residual", f"{kkt_['stationarity_worst_relative_residual']:.0e}"],
             ],
         ),
         "delta": markdown(
-            ["delta", "sum of gaps, centre", "closest", "another optimal R", "mean discrepancy", "bound", "largest share of the pointwise bound"],
+            [
+                "delta",
+                "sum of gaps, centre",
+                "closest",
+                "another optimal R",
+                "mean discrepancy",
+                "bound",
+                "largest share of the pointwise bound",
+            ],
             [
                 [
                     f"{row['delta']:g}",
-                    *(f"{row[key]:.4f}" for key in ("gap_centre", "gap_closest", "gap_other", "discrepancy", "expected_bound")),
+                    *(
+                        f"{row[key]:.4f}"
+                        for key in ("gap_centre", "gap_closest", "gap_other", "discrepancy", "expected_bound")
+                    ),
                     f"{row['largest_share_of_pointwise_bound']:.2f}",
                 ]
                 for row in summary["by_delta"]
             ],
         ),
         "probability": markdown(
-            ["delta", "E[J]", "P(J > E[J]/2)", "corrected", "corrected, with M_J only", "printed, M_J = 1", "last line of the proof"],
+            [
+                "delta",
+                "E[J]",
+                "P(J > E[J]/2)",
+                "corrected",
+                "corrected, with M_J only",
+                "printed, M_J = 1",
+                "last line of the proof",
+            ],
             [
                 [
                     f"{row['delta']:g}",
                     f"{row['mean_gap']:.4f}",
-                    *(f"{row[key]:.3f}" for key in ("measured", "second_moment", "ceiling", "printed_with_M_1", "from_the_proof")),
+                    *(
+                        f"{row[key]:.3f}"
+                        for key in ("measured", "second_moment", "ceiling", "printed_with_M_1", "from_the_proof")
+                    ),
                 ]
                 for row in summary["probability"]
             ],
@@ -271,19 +309,25 @@ def tables(summary: dict) -> dict[str, str]:
                 ["by the mixture itself", f"{mix['by_mixture']:.2f}"],
                 ["by the single vector `R^T s`", f"{mix['by_its_mean']:.2f}"],
                 ["by the best single vector", f"{mix['by_the_best_vector']:.2f}"],
-                ["satisfied by a mixture but not by its mean (count)", mix["satisfied_by_a_mixture_but_not_by_its_mean"]],
+                [
+                    "satisfied by a mixture but not by its mean (count)",
+                    mix["satisfied_by_a_mixture_but_not_by_its_mean"],
+                ],
             ],
         ),
         "decomposition": markdown(
-            ["tau", "E||d||^2", "claimed: E||h||^2 + sigma^2/tau", "safe: twice that"],
+            ["tau", "second moment of d", "claimed: that of h, plus sigma^2/tau", "safe: twice that"],
             [
                 [row["tau"], *(f"{row[key]:.3f}" for key in ("second_moment_of_d", "claimed", "twice_both"))]
                 for row in summary["decomposition"]
             ],
         ),
         "same-round": markdown(
-            ["weights", "E<grad f, sum alpha (d - h)>"],
-            [["fixed before the round", f"{late['weights_before']:.3f}"], ["chosen after seeing it", f"{late['weights_after']:.3f}"]],
+            ["weights", "mean inner product of grad f and the weighted noise"],
+            [
+                ["fixed before the round", f"{late['weights_before']:.3f}"],
+                ["chosen after seeing it", f"{late['weights_after']:.3f}"],
+            ],
         ),
         "simulation": markdown(
             ["n_s", "S", "nu_max", "measured", "bound", *parts],

@@ -75,7 +75,9 @@ class LocalGrid(Grid):
             node = self.nodes.get(asked.metadata.dst_node_id)
             if node is None:
                 continue
-            context = Context(run_id=1, node_id=1, node_config=node.config, state=RecordDict(), run_config=node.run_config)
+            context = Context(
+                run_id=1, node_id=1, node_config=node.config, state=RecordDict(), run_config=node.run_config
+            )
             try:
                 reply = node.app(message=asked, context=context)
             except Exception as error:

@@ -25,6 +25,7 @@ class NumpyTask:
                 y = (x @ w + 0.5 * rng.normal(size=n) > 0).astype(float)
                 self._data[k, split] = (x, y)
         self.examples = np.array([len(self._data[k, "train"][1]) for k in range(clients)])
+        self.validation_examples = np.full(clients, validation)
         self._test = (np.concatenate([self._data[k, "test"][0] for k in range(clients)]),
                       np.concatenate([self._data[k, "test"][1] for k in range(clients)]))  # fmt: skip
 

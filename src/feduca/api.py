@@ -72,9 +72,9 @@ def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None 
     The result equals that of a run that was never interrupted, bit for bit on CPU. `task` must be the one the run was started
     with, where that was your own.
     """
-    chosen, directory = recorded(path)
-    if directory.state() == "finished":
+    if runs.state_of(path) == "finished":
         return runs.load(path)
+    chosen, directory = recorded(path)
     return _play(chosen, chosen.seeds[0], task, directory, watch, resuming=True)
 
 
@@ -176,7 +176,11 @@ def run_many(
     runs.check_writable(Path(out))
     results: dict[int, RunResult] = {}
     open_jobs: dict[tuple, list[int]] = {}
+    first_of: dict[tuple, int] = {}
+    same = [first_of.setdefault((chosen.name, chosen.hash(), seed), i) for i, (chosen, seed) in enumerate(jobs)]
     for i, (chosen, seed) in enumerate(jobs):
+        if same[i] != i:  # one run for all cells that ask for it
+            continue
         directory = RunDirectory(Path(out), chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
         if directory.state() == "finished" and not again:
             results[i] = runs.load(directory.path)
@@ -187,7 +191,7 @@ def run_many(
             batch = indices[first : first + lockstep]
             done = _side_by_side([jobs[i] for i in batch], Path(out), again, watch)
             results.update(zip(batch, done))
-    return [results[i] for i in range(len(jobs))]
+    return [results[i] for i in same]
 
 
 def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, watch: Watcher | None) -> list[RunResult]:

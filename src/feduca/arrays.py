@@ -67,7 +67,7 @@ def numbers(mask: Array, x: Array) -> Array:
 def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:
     """Each column in ascending order, and the weights of its entries in that order; both `[K, P]`."""
     if hasattr(rows, "gather"):
-        values, order = rows.sort(0, stable=True)
+        values, order = rows.sort(dim=0, stable=True)
         return values, like(rows, weights)[order]
     order = np.argsort(rows, axis=0, kind="stable")
     return np.take_along_axis(rows, order, 0), like(rows, weights)[order]

@@ -262,19 +262,19 @@ def verdict(found: dict[str, Any]) -> list[str]:
             f" {_points(one['accuracy'][1], one['accuracy'][0])} and participation"
             f" {_points(one['participation'][1], one['participation'][0])} points from the truthful outcome."
         )
-    honest = all(one["settled"] and one["moves"] == 0 for one in found["best_response"])
+    tempted = sum(one["moves"] > 0 for one in found["best_response"])
     pays = [row for row in found["alone"] if _word(row["own"]) == "gains"]
-    if honest and not pays:
-        sentences.append("Verdict: here, nobody has a reason to misreport.")
-    elif pays:
+    if pays:
         sentences.append(
-            f"Verdict: misreporting pays on average in {len(pays)} of {len(found['alone'])} lone deviations tried."
+            f"Verdict: misreporting alone pays on average in {len(pays)} of the {len(found['alone'])} ways tried."
+        )
+    elif tempted:
+        sentences.append(
+            f"Verdict: no way of misreporting alone pays on average, but who could foresee the outcome would sometimes profit: in"
+            f" {tempted} of {len(found['best_response'])} seeds telling the truth is not everybody's best response."
         )
     else:
-        sentences.append(
-            "Verdict: no lone deviation pays on average, but in single cases it does: truth-telling is no equilibrium of the"
-            " game as played, and a silo that cannot foresee the outcome has no reliable way to profit."
-        )
+        sentences.append("Verdict: here, nobody has a reason to misreport.")
     return sentences
 
 

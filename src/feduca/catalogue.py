@@ -19,7 +19,9 @@ def catalogue() -> dict[str, dict[str, str]]:
             "always": _line(participation.Always),
             "accuracy": _line(participation.AccuracyImproves),
             "utility": _line(participation.UtilityThreshold),
+            "never": _line(participation.Never),
             "warm_start": _line(participation.WarmStart),
+            "quits": _line(participation.Quits),
         },
         "offers": {
             "global": _line(offers.Global),
@@ -30,6 +32,7 @@ def catalogue() -> dict[str, dict[str, str]]:
             "truthful": _line(reporting.Truthful),
             "inflate": _line(reporting.Inflate),
             "understate": _line(reporting.Understate),
+            "round, noise": _line(reporting.Blurred),
         },
         "memories": {name: _line(type(m)) for name, m in memory.memories.items()},
         "families": {name: _line(type(f)) for name, f in utility.families.items()},

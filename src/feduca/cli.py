@@ -154,8 +154,11 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
-    from feduca import api, display
+    from feduca import api, display, runs
 
+    if runs.state_of(path) == "finished":
+        _print_run(runs.load(path).row(), as_json)
+        return
     chosen, directory = api.recorded(path)
     if (directory.path / "deployment.json").is_file():
         from feduca.flower.cli import resume as resume_deployed
@@ -252,6 +255,9 @@ def audit(
     deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
     grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
     sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    conduct: Annotated[
+        bool, typer.Option("--conduct", help="Audit deeds instead of reports: refusing, free-riding, lying about data.")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -259,6 +265,14 @@ def audit(
     from feduca import audit as economist
 
     chosen = _recipe(source, settings, rounds, None, device)
+    if conduct:
+        from feduca import incentives
+
+        deeds = incentives.incentives(chosen, range(seeds), deviators, tell=lambda line: typer.echo(line, err=True)) | {
+            "command": " ".join(["feduca", *sys.argv[1:]])
+        }
+        typer.echo(json.dumps(deeds, indent=1) if as_json else incentives.text(deeds))
+        return
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
     found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
     typer.echo(json.dumps(found) if as_json else economist.text(found))
@@ -283,9 +297,7 @@ def report(
 @app.command()
 def watch(
     run: Annotated[str, typer.Argument(help="A run directory, or a folder of them.", metavar="RUN")] = "runs",
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other than this machine's own, a token is needed.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8765,
 ) -> None:
     """Watch runs in a browser while they go on."""

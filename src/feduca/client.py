@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from feduca import alone
 from feduca.arrays import mix, put, repeat, select, take, zeros
+from feduca.conduct import Conduct
 from feduca.offers import Asked, Offer
 from feduca.participation import ParticipationRule, Situation
 from feduca.personal import Nothing, Personal
@@ -18,6 +20,7 @@ from feduca.reporting import ReportingPolicy, Truthful
 from feduca.types import (
     DECLINED,
     JOINED,
+    LEFT,
     Announcements,
     Array,
     Bools,
@@ -55,6 +58,7 @@ class Behaviour:
     tolerance: float = 1e-6
     needs: Needs = Needs()  # the mechanism's and the user's (diagnostics); the rule's and the offer's are added
     untouched: bool = False  # silos have a test part that no decision sees
+    conduct: Conduct = Conduct()  # honest work, or some way of shirking it
     personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
     record_points: bool = False  # send the measured utilities along with the fit, for the report
 
@@ -101,9 +105,14 @@ def leave_one_out(theta: Array, own: Array, alpha: Floats, known: Bools, paramet
 
 
 def step(
-    memory: ClientMemory, asked: Announcements, how: Behaviour, parameters: int, examples: Ints
+    memory: ClientMemory,
+    asked: Announcements,
+    how: Behaviour,
+    parameters: int,
+    examples: Ints,
+    validation: Ints | None = None,
 ) -> Steps[tuple[ClientMemory, Reports]]:
-    """One round of `asked.clients`, whose memory is `memory` and whose numbers of training examples are `examples`."""
+    """One round of `asked.clients`, whose memory is `memory`, with `examples` to train on and `validation` to decide by."""
     clients, k, theta = asked.clients, len(asked.clients), asked.theta
     family, needs = how.family, how.all_needs
     has_curve = np.isfinite(memory.gamma)
@@ -114,18 +123,43 @@ def step(
     own_scores: Scores = _nothing(k)
     if memory.trained.any():
         own_scores = _masked((yield Evaluate(memory.own, clients)), memory.trained)
-    offered = yield from how.offer.of(Asked(clients, theta, memory.own, memory.trained, global_scores, own_scores))
+    announced = asked.alpha_announced
+
+    def place(concession: Floats) -> Floats:
+        """theta = (1 - a) theta_-k + a theta_k, so offer(c) lies at r = a + c (1 - a) of the utility path."""
+        return announced + concession * (1 - announced)
+
+    def predict(concessions: Floats) -> Floats:
+        """What last round's curves expect of offers."""
+        return family.value(memory.zeta, place(concessions[:, None]))
+
+    curves = predict if has_curve.any() else None
+    offered = yield from how.offer.of(
+        Asked(clients, theta, memory.own, memory.trained, global_scores, own_scores, validation, curves)
+    )
     prepared = yield from how.personal.prepare(memory, asked, how.seed)
     taken, judged = offered.theta, offered.scores  # what a participant deploys, and what it is worth to it
     if prepared.model is not None:
         taken, judged = prepared.model, (yield Evaluate(prepared.model, clients))
     reported = how.decide_by == "reported"
     zeta, gamma = (memory.zeta_reported, memory.gamma_reported) if reported else (memory.zeta, memory.gamma)
-    announced = asked.alpha_announced
-    # theta = (1 - a) theta_-k + a theta_k, so offer(c) lies at r = a + c (1 - a) of the utility path.
-    place = announced + offered.concession * (1 - announced)
-    decision = how.rule.decide(Situation(asked.round, own_scores, judged, place, zeta, gamma, family))
-    join = decision.join | ~memory.trained
+    solo = alone.current(memory, asked) if needs.alone else None
+    solo_scores = None if solo is None else (yield Evaluate(solo, clients))
+    decision = how.rule.decide(
+        Situation(
+            asked.round,
+            own_scores,
+            judged,
+            place(offered.concession),
+            zeta,
+            gamma,
+            family,
+            validation,
+            solo_scores,
+            memory.extra,
+        )
+    )
+    join = decision.join & how.conduct.willing(clients) | ~memory.trained
     reason = [why if had else "no model of its own yet" for why, had in zip(decision.reason, memory.trained)]
     start = select(join, offered.theta, memory.own)
     promised = np.where(has_curve, family.value(memory.zeta, announced), np.nan)
@@ -137,12 +171,18 @@ def step(
             if name != "own" or memory.trained.any():
                 test[name] = (yield Evaluate(model, clients, "test")).accuracy
         test["own"] = np.where(memory.trained, test.get("own", np.nan), np.nan)
+        if solo is not None:
+            test["alone"] = (yield Evaluate(solo, clients, "test")).accuracy
 
     # Train (step 3).
     train_loss = np.full(k, np.nan)
     if needs.train_loss:
         train_loss = (yield Evaluate(shared, clients, "train")).loss
     new = yield Train(start, clients, asked.local, asked.round, how.seed, anchor=theta)
+    new = how.conduct.works(clients, start, new)
+    extra = dict(decision.extra)
+    if solo is not None:
+        extra["alone"] = yield from alone.trained(solo, asked, how.seed)
 
     # Estimate utility, set the threshold (steps 4 and 5).
     r2, capped = np.full(k, np.nan), np.zeros(k, bool)
@@ -165,7 +205,7 @@ def step(
             r2 = r_squared(family, zeta, grid, utility[:, len(r) :])
         at_weight = asked.alpha_formed if how.threshold == "previous-weight" else np.ones(k)
         gamma = family.value(zeta, at_weight)
-    gamma_reported, zeta_reported = how.reporting.report(gamma, zeta, clients)
+    gamma_reported, zeta_reported = how.reporting.report(gamma, zeta, clients, asked.round)
 
     # Report (step 6).
     measurements = Measurements(
@@ -184,20 +224,22 @@ def step(
         told=prepared.told,
         points=points,
     )
-    status = [JOINED if yes else DECLINED for yes in join]
-    sent = select(join, new, zeros(new, *new.shape))  # a decliner's model stays at home
+    left = np.zeros(k, bool) if decision.left is None else decision.left & memory.trained
+    status = [JOINED if yes else LEFT if gone else DECLINED for yes, gone in zip(join, left)]
+    shown = how.conduct.sends(clients, shared, start, new, asked.round, how.seed)
+    sent = select(join, shown, zeros(new, *new.shape))  # a decliner's model stays at home
     reports = Reports(asked.round, clients, status, reason, sent, gamma_reported, zeta_reported, measurements)
     after = replace(
         memory,
         trained=np.ones(k, bool),
         contributes=memory.contributes | join,
         own=new,
-        contributed=select(join, new, memory.contributed),
+        contributed=select(join, shown, memory.contributed),
         zeta=zeta,
         gamma=gamma,
         zeta_reported=zeta_reported,
         gamma_reported=gamma_reported,
-        extra={**memory.extra, **prepared.extra},
+        extra={**memory.extra, **prepared.extra, **extra},
     )
     return after, reports
 

@@ -22,6 +22,15 @@ from feduca.errors import ConfigError
 from feduca.mechanisms import registry
 
 SCHEMA = 1
+_LATER = {  # options that came after the first runs, with the values that leave those runs' names as they were
+    "alone": False,
+    "conduct": {"kind": "honest", "clients": None},
+    "offer.margin_kind": "absolute",
+    "offer.budget": 0,
+    "offer.search": "upwards",
+    "participation.confidence": 0.0,
+    "participation.quits": 0,
+}
 
 
 class _Table(BaseModel):
@@ -73,11 +82,13 @@ class UtilityTable(_Table):
 class ParticipationTable(_Table):
     """When a client joins."""
 
-    rule: Literal["always", "accuracy", "utility"] = "utility"  # everybody; Eq. 1; Eq. 2
+    rule: Literal["always", "accuracy", "utility", "never"] = "utility"  # everybody; Eq. 1; Eq. 2; nobody
     ties: Literal["strict", "loss"] = "strict"  # Eq. 1, equal accuracy: no; or decided by lower loss
     warm_start: int = Field(default=0, ge=0)  # rounds in which everybody joins first
     threshold: Literal["previous-weight", "local-baseline"] = "previous-weight"  # reading 3
     tolerance: float = Field(default=1e-6, ge=0)  # reading 8
+    confidence: float = Field(default=0.0, ge=0, lt=1)  # below it a difference in accuracy is a tie; 0: any counts
+    quits: int = Field(default=0, ge=0)  # rounds without beating its model alone after which a silo leaves; 0 = never
 
 
 class OfferTable(_Table):
@@ -85,7 +96,10 @@ class OfferTable(_Table):
 
     kind: Literal["global", "least-concession", "best-mixture"] = "global"
     margin: float = Field(default=0.0, ge=0)
+    margin_kind: Literal["absolute", "relative"] = "absolute"  # relative: a share of the own model's score
     points: int = Field(default=10, ge=2)
+    budget: int = Field(default=0, ge=0)  # forward passes per silo and round to find an offer; 0 = no bound
+    search: Literal["upwards", "guided"] = "upwards"  # from consensus on; or halving, first where the last curve says
 
 
 class ReportingTable(_Table):
@@ -95,6 +109,15 @@ class ReportingTable(_Table):
     share: float | list[float] = 0.0  # a list has one share per silo
     clients: list[int] | None = None  # who misreports; None = all
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
+    round: float = Field(default=0.0, ge=0)  # report curve and threshold in multiples of this; 0 = exactly
+    noise: float = Field(default=0.0, ge=0)  # ... with Gaussian noise of this deviation
+
+
+class ConductTable(_Table):
+    """Whether clients do their part (conduct.py)."""
+
+    kind: Literal["honest", "refuse", "withhold", "echo", "noise", "idle"] = "honest"
+    clients: list[int] | None = None  # who; None = all
 
 
 class MemoryTable(_Table):
@@ -119,7 +142,8 @@ class GateTable(_Table):
     on: bool = True
     norm: float = Field(default=0.0, ge=0)  # refuse updates longer than this; 0 = no bound (the norms are recorded)
     plausible: Literal["ignore", "advise", "refuse"] = "advise"  # curves and thresholds that do not fit what follows
-    plausible_tolerance: float = Field(default=0.05, gt=0)
+    plausible_tolerance: float = Field(default=0.05, gt=0)  # of a curve's mean error
+    plausible_demand: float = Field(default=0.01, gt=0)  # of a threshold above its own curve
     plausible_window: int = Field(default=10, ge=1)
 
 
@@ -163,6 +187,9 @@ class Recipe(_Table):
     rounds: int = Field(default=30, ge=1)
     seeds: list[int] = Field(default=[0], min_length=1)
     diagnostics: bool = False  # compute Eq. 2 and its curve for everybody, whether needed or not
+    alone: bool = False  # train beside each silo's model the one it would have had alone, and record its test score
+    study: str = "main"  # which part of a larger study its cells belong to
+    also: list[str] = []  # recipes whose cells are further parts of this study
     task: TaskTable = TaskTable()
     local: LocalTable = LocalTable()
     mechanism: dict[str, Any] = {"name": "feduca"}
@@ -170,6 +197,7 @@ class Recipe(_Table):
     participation: ParticipationTable = ParticipationTable()
     offer: OfferTable = OfferTable()
     reporting: ReportingTable = ReportingTable()
+    conduct: ConductTable = ConductTable()
     memory: MemoryTable = MemoryTable()
     aggregation: AggregationTable = AggregationTable()
     gate: GateTable = GateTable()
@@ -209,10 +237,11 @@ class Recipe(_Table):
 
     @model_validator(mode="after")
     def _known_clients(self) -> Recipe:
-        strangers = [k for k in self.reporting.clients or [] if not 0 <= k < self.task.clients]
-        if strangers:
-            last = self.task.clients - 1
-            raise ConfigError(f"reporting.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
+        for name, named in (("reporting", self.reporting.clients), ("conduct", self.conduct.clients)):
+            strangers = [k for k in named or [] if not 0 <= k < self.task.clients]
+            if strangers:
+                last = self.task.clients - 1
+                raise ConfigError(f"{name}.clients names silo {strangers[0]}; this federation has silos 0 to {last}")
         given = self.reporting.share
         shares = given if isinstance(given, list) else [given] * self.task.clients
         if len(shares) != self.task.clients:
@@ -223,14 +252,29 @@ class Recipe(_Table):
             raise ConfigError(f"reporting.share is {given}; understating takes shares of at least 0 and below 1")
         return self
 
+    @model_validator(mode="after")
+    def _confidence_is_about_accuracy(self) -> Recipe:
+        p = self.participation
+        if p.confidence > 0 and p.rule != "accuracy" and self.utility.metric != "accuracy":
+            raise ConfigError(
+                f"participation.confidence is {p.confidence} with utility.metric {self.utility.metric!r}:"
+                " correct answers can be counted, losses cannot; use utility.metric = 'accuracy' or confidence 0"
+            )
+        return self
+
     def plain(self) -> dict[str, Any]:
         """The resolved recipe without its tables of rows: what a run is."""
-        return self.model_dump(exclude={"compare", "axes", "smoke"})
+        return self.model_dump(exclude={"compare", "axes", "smoke", "study", "also"})
 
     def hash(self) -> str:
         """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
-        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint"})
+        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint", "study", "also"})
         what["schema"] = SCHEMA
+        for dotted, unused in _LATER.items():
+            *path, last = dotted.split(".")
+            table = what[path[0]] if path else what
+            if table[last] == unused:
+                del table[last]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
@@ -305,7 +349,8 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` laid over `below`, table by table; lists and the mechanism of another name are replaced whole."""
     out = dict(below)
     for key, value in above.items():
-        if key == "mechanism" and value.get("name") not in (None, below.get(key, {}).get("name")):
+        another = isinstance(value, Mapping) and value.get("name") not in (None, below.get(key, {}).get("name"))
+        if key == "mechanism" and another:
             out[key] = value
         elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
             out[key] = _over(below[key], value)
@@ -316,7 +361,10 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `tree` with dotted keys set."""
-    out = json.loads(json.dumps(tree))
+    try:
+        out = json.loads(json.dumps(tree))
+    except (TypeError, ValueError, RecursionError):  # TOML has dates and times
+        raise ConfigError("a recipe holds a date or a time; use numbers, words, lists and tables") from None
     for dotted, value in settings.items():
         *path, last = dotted.split(".")
         here = out

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from feduca.records import ClientRecord, RoundRecord
 
 _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
+_MARKS["left"] = ("-", "red")
 
 
 def percent(value: float | None) -> str:
@@ -118,10 +119,21 @@ def _plain(table: Table) -> str:
 def cells(summary: list[dict[str, Any]]) -> str:
     """The summary of a study as plain text, ours beside the paper's."""
     table = Table(box=None, pad_edge=False, header_style="")
-    axes = list(summary[0]["labels"])
+    axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
+    more = [  # columns of studies that know the model a silo would have had alone, or the forced-in ceiling
+        (key, title)
+        for key, title in (
+            ("ceiling_accuracy_mean", "ceiling"),
+            ("deployed_test_mean", "deployed %"),
+            ("alone_test_mean", "alone %"),
+            ("better_off_share", "better off %"),
+            ("gain_worst", "worst gain"),
+        )
+        if any(cell.get(key) is not None for cell in summary)
+    ]
     for name in axes:
         table.add_column(name, no_wrap=True)
-    for name in ("accuracy %", "paper", "participation %", "paper", "seeds", "seconds"):
+    for name in ("accuracy %", "paper", "participation %", "paper", *(title for _, title in more), "seeds", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for cell in summary:
         spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
@@ -131,6 +143,7 @@ def cells(summary: list[dict[str, Any]]) -> str:
             percent(cell["paper_accuracy"]),
             percent(cell["participation_mean"]),
             percent(cell["paper_participation"]),
+            *(percent(cell.get(key)) for key, _ in more),
             str(len(cell["seeds"])),
             f"{cell['seconds']:.1f}",
         )

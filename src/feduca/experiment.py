@@ -8,15 +8,25 @@ from typing import Any
 from feduca import mechanisms, utility
 from feduca.aggregation import Weighted
 from feduca.client import Behaviour
+from feduca.conduct import Conduct
 from feduca.config import Recipe
 from feduca.federation import InProcess
 from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
-from feduca.participation import AccuracyImproves, Always, ParticipationRule, UtilityThreshold, WarmStart
+from feduca.participation import (
+    AccuracyImproves,
+    Always,
+    Comparison,
+    Never,
+    ParticipationRule,
+    Quits,
+    UtilityThreshold,
+    WarmStart,
+)
 from feduca.personal import Nothing
 from feduca.plausibility import Plausibility
-from feduca.reporting import Inflate, ReportingPolicy, Truthful, Understate
+from feduca.reporting import Blurred, Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
@@ -77,7 +87,15 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
     local = recipe.local.model_dump(exclude={"lr_decay"})
     g = recipe.gate
-    plausibility = Plausibility(g.plausible_tolerance, window=g.plausible_window, exclude=g.plausible == "refuse")
+    plausibility = Plausibility(
+        tolerance=g.plausible_tolerance,
+        demand=g.plausible_demand
+        + 2 * recipe.reporting.round
+        + 4 * recipe.reporting.noise,  # what honest blur explains
+        threshold=recipe.participation.threshold,
+        window=g.plausible_window,
+        exclude=g.plausible == "refuse",
+    )
     return Server(
         mechanism=make_mechanism(recipe),
         memory=memories[recipe.memory.kind],
@@ -96,15 +114,15 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
 
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
-    p, u, r = recipe.participation, recipe.utility, recipe.reporting
+    p, u, r, c = recipe.participation, recipe.utility, recipe.reporting, recipe.conduct
     mechanism = make_mechanism(recipe)
-    needs = mechanism.needs | Needs(curve=recipe.diagnostics)
+    needs = mechanism.needs | Needs(curve=recipe.diagnostics, alone=recipe.alone)
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
         family=utility.family(u.family),
         seed=seed,
-        reporting=_reporting(recipe),
+        reporting=_reporting(recipe, seed),
         decide_by=r.decide_by,
         threshold=p.threshold,
         metric=u.metric,
@@ -115,6 +133,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients)),
         personal=getattr(mechanism, "personal", Nothing()),
         record_points=u.record_points or recipe.diagnostics,
     )
@@ -124,27 +143,40 @@ def _rule(recipe: Recipe) -> ParticipationRule:
     p = recipe.participation
     rules: dict[str, ParticipationRule] = {
         "always": Always(),
-        "accuracy": AccuracyImproves(p.ties),
+        "accuracy": AccuracyImproves(_comparison(recipe)),
         "utility": UtilityThreshold(p.tolerance),
+        "never": Never(),
     }
     rule = rules[p.rule]
-    return WarmStart(p.warm_start, rule) if p.warm_start else rule
+    rule = WarmStart(p.warm_start, rule) if p.warm_start else rule
+    return Quits(p.quits, rule, Comparison(p.ties, p.confidence)) if p.quits else rule
+
+
+def _comparison(recipe: Recipe) -> Comparison:
+    """What "better" means here, to the rule and to the offer alike. Eq. 1 is about accuracy, whatever utility is."""
+    p = recipe.participation
+    return Comparison(p.ties, p.confidence, "accuracy" if p.rule == "accuracy" else recipe.utility.metric)
 
 
 def _offer(recipe: Recipe) -> Offer:
-    o, ties, metric = recipe.offer, recipe.participation.ties, recipe.utility.metric
+    o, better = recipe.offer, _comparison(recipe)
     offers: dict[str, Offer] = {
         "global": Global(),
-        "least-concession": LeastConcession(o.margin, o.points, ties, metric),
-        "best-mixture": BestMixture(o.points, ties, metric),
+        "least-concession": LeastConcession(
+            o.margin, o.points, better, o.margin_kind == "relative", o.budget, o.search
+        ),
+        "best-mixture": BestMixture(o.points, better, o.budget),
     }
     return offers[o.kind]
 
 
-def _reporting(recipe: Recipe) -> ReportingPolicy:
+def _reporting(recipe: Recipe, seed: int) -> ReportingPolicy:
     r = recipe.reporting
-    if r.kind == "truthful":
-        return Truthful()
-    share = tuple(r.share) if isinstance(r.share, list) else r.share
-    policy = Inflate if r.kind == "inflate" else Understate
-    return policy(share, None if r.clients is None else tuple(r.clients))
+    policy: ReportingPolicy = Truthful()
+    if r.kind != "truthful":
+        share = tuple(r.share) if isinstance(r.share, list) else r.share
+        kind = Inflate if r.kind == "inflate" else Understate
+        policy = kind(share, None if r.clients is None else tuple(r.clients))
+    if r.round or r.noise:
+        policy = Blurred(policy, utility.family(recipe.utility.family), seed, r.round, r.noise)
+    return policy

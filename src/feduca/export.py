@@ -1,12 +1,13 @@
 """`feduca export`: the models of a run as safetensors files with a model card, and how to read them back.
 
     DIR/global.safetensors          the shared model
-    DIR/silos/<silo>.safetensors    what each silo deploys: the offered model if its rule takes it, otherwise its own
+    DIR/silos/<silo>.safetensors    what each silo deploys: what it is offered if its rule takes it, otherwise its own
     DIR/README.md                   the model card, for people
     DIR/card.json                   the same for programs, with a checksum of every file
 
-The silo's model is the one it would start its next round from: the last checkpoint's server announces, each silo looks at its offer on
-its own validation data and decides. In a deployment silos keep their models to themselves, so only the shared one is here.
+The silo's model is the one it would deploy now: the last checkpoint's server announces, each silo looks at its offer (or at its
+personal model, where the method keeps one) on its own validation data and decides. In a deployment silos keep their models to
+themselves: only the shared one is here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,17 @@ from feduca import checkpoint, runs
 from feduca._version import __version__
 from feduca.checkpoint import Checkpoint
 from feduca.errors import CheckpointError, InputError
+from feduca.federation import InProcess
 from feduca.records import mean, plain
 from feduca.runs import RunResult
 from feduca.types import Array, Task
-from feduca.work import Train
+from feduca.work import Evaluate
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from feduca.config import Recipe
+    from feduca.experiment import Experiment
 
 SCHEMA = 1
 CARD = "card.json"
@@ -87,7 +92,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
     models = {"global": _named(experiment.task, point.state.theta)}
     scores: dict[str, Any] = {}
     if point.clients:
-        deployed, decisions = _deployed(experiment, point)
+        deployed, decisions = _deployed(chosen, result.seed, experiment, point)
         everyone = np.arange(len(silos))
         for split in ("validation", "test"):
             measured = experiment.task.evaluate(deployed, everyone, split)
@@ -103,8 +108,6 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
 
 def load(path: str | Path) -> RunResult | Exported:
     """Read a run directory (a RunResult, with its shared model where a checkpoint has it) or an exported folder (Exported)."""
-    from dataclasses import replace
-
     path = Path(path)
     if (path / CARD).is_file():
         return load_exported(path)
@@ -154,18 +157,21 @@ def _checkpoint(folder: Path) -> Checkpoint:
     return point
 
 
-def _deployed(experiment: Any, point: Checkpoint) -> tuple[Array, list[bool]]:
-    """The models `[N, P]` that silos would start from now, and whether that is their own.
+def _deployed(chosen: Recipe, seed: int, experiment: Experiment, point: Checkpoint) -> tuple[Array, list[bool]]:
+    """The models `[N, P]` that silos would deploy now, and whether that is their own.
 
-    The client's step is a coroutine whose request to train carries exactly these models: play it up to there and stop.
+    The client's step is a coroutine; where silos have untouched data, it asks for an evaluation of exactly these models there, once
+    everybody has decided. Pretend that they do, play it up to that request, and stop.
     """
+    from feduca.experiment import make_behaviour
     from feduca.rounds import announce
 
-    federation = experiment.federation
+    behaviour = replace(make_behaviour(chosen, seed), untouched=True)
+    federation = InProcess(experiment.task, behaviour)
     federation.restore(point.clients)
     steps = federation.steps(announce(experiment.server, point.state))
     answer = None
-    while not isinstance(request := steps.send(answer), Train):
+    while not (isinstance(request := steps.send(answer), Evaluate) and request.split == "test"):
         answer = request.on(experiment.task)
     steps.close()
     own = point.clients["own"]
@@ -262,22 +268,24 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         "## How it did",
         "",
-        f"- Shared model on the common test set: {percent(summary['accuracy'])} (mean of the last {min(10, card['rounds'])} rounds), "
-        f"{percent(summary['final_accuracy'])} after the last.",
+        f"- Shared model on the common test set: {percent(summary['accuracy'])} "
+        f"(mean of the last {min(10, card['rounds'])} rounds), {percent(summary['final_accuracy'])} after the last.",
         f"- Participation: {percent(summary['participation'])} of silos and rounds.",
     ]
     if "validation" in scores:
         untouched = scores.get("test", {}).get("accuracy")
         lines += [
-            f"- Silos' deployed models on their own validation data: {percent(mean(_numbers(scores['validation']['accuracy'])))} "
-            "on average. These data chose the models, so this flatters them.",
+            "- Silos' deployed models on their own validation data: "
+            f"{percent(mean(_numbers(scores['validation']['accuracy'])))} on average. "
+            "These data chose the models, so this flatters them.",
             "",
             "| silo | file | deploys | validation |" + (" untouched data |" if untouched else ""),
             "|---|---|---|---|" + ("---|" if untouched else ""),
         ]
         for k, name in enumerate(silos):
             kind = "its own model" if scores["own_model"][k] else "the offered model"
-            row = f"| {_text(name)} | `{card['files'][name]['file']}` | {kind} | {percent(scores['validation']['accuracy'][k])} |"
+            file, score = card["files"][name]["file"], percent(scores["validation"]["accuracy"][k])
+            row = f"| {_text(name)} | `{file}` | {kind} | {score} |"
             lines.append(row + (f" {percent(untouched[k])} |" if untouched else ""))
     else:
         lines.append("- Silos keep their own models; only the shared one is here.")
@@ -295,7 +303,7 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         "## Limits",
         "",
-        "A research artefact. It was judged on the data named above and on nothing else; silos differ, so look at the row of yours.",
+        "A research artefact. It was judged on the data named above and on nothing else; silos differ: look at the row of yours.",
         "",
     ]
     return "\n".join(lines)

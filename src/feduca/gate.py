@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from feduca.types import (
     ABSENT,
     DECLINED,
     JOINED,
+    LEFT,
     REFUSED,
     Announcements,
     Array,
@@ -40,18 +42,21 @@ from feduca.types import (
 )
 
 LARGEST = 1e9  # of a curve's parameters and of a threshold: beyond it double precision cannot tell utilities apart
+MOST = 16  # numbers of a method's own
 LONGEST = 300  # characters of a silo's reason that go into the record
 
 _SCORES = ("global_", "own", "offered")
 _FLOATS = ("train_loss", "concession", "promised", "eq2", "r2")
 _COUNTS = ("evaluations", "examples")
-_TESTS = ("deployed", "own", "global")
+_TESTS = ("deployed", "own", "global", "alone")
 _FIELDS = {"run", "round", "client", "status", "reason", "theta", "gamma", "zeta", "measurements"}
 _MEASUREMENTS = (
     {f"{name}.{part}" for name in _SCORES for part in ("accuracy", "loss")}
     | {*_FLOATS, *_COUNTS, "capped"}
     | {f"test.{name}" for name in _TESTS}
 )
+
+_TOLD = re.compile(r"told\.[a-z_]{1,40}", re.ASCII)  # a method's own numbers
 
 
 @dataclass(frozen=True)
@@ -87,15 +92,17 @@ class Gate:
             status = reports.status[row]
             if status in (ABSENT, REFUSED):
                 continue
-            if status not in (JOINED, DECLINED):
-                refusals[row] = f"status is {_seen(status)}, not joined, declined, absent or refused"
+            if status not in (JOINED, DECLINED, LEFT):
+                refusals[row] = f"status is {_seen(status)}, not joined, declined, left, absent or refused"
             elif sent[row] and not math.isfinite(length[row]):
                 refusals[row], dead = "the model is not finite, or too large to add up", dead + 1
             elif sent[row] and 0 < self.norm < length[row]:
                 refusals[row] = f"the update's norm {length[row]:.6g} is above the bound {self.norm:.6g} (gate.norm)"
-            elif needs.train_loss and not math.isfinite(reports.measurements.train_loss[row]):
+            elif needs.train_loss and not abs(reports.measurements.train_loss[row]) <= LARGEST:
                 seen = reports.measurements.train_loss[row]
                 refusals[row] = f"the training loss is {seen}, and the mechanism needs it"
+            elif wild := [name for name, column in reports.measurements.told.items() if abs(column[row]) > LARGEST]:
+                refusals[row] = f"{wild[0]} is {reports.measurements.told[wild[0]][row]}, too large to compute with"
             elif curve[row] or needs.curve:
                 refusals[row] = _bad_curve(reports.zeta[row], float(reports.gamma[row]), family)
                 if not refusals[row]:
@@ -219,8 +226,8 @@ def _parsed(raw: object, asked: Announcements, client: int, family: UtilityFamil
         if not _is_integer(raw[name]) or int(raw[name]) != want:
             return f"{name} is {_seen(raw[name])}, expected {want}", {}
     status = raw["status"]
-    if not isinstance(status, str) or status not in (JOINED, DECLINED):
-        return f"status is {_seen(status)}, not joined or declined", {}
+    if not isinstance(status, str) or status not in (JOINED, DECLINED, LEFT):
+        return f"status is {_seen(status)}, not joined, declined or left", {}
     reason = raw.get("reason", "")
     if not isinstance(reason, str):
         return f"reason is {_seen(reason)}, not text", {}
@@ -238,9 +245,11 @@ def _parsed(raw: object, asked: Announcements, client: int, family: UtilityFamil
     given = raw.get("measurements", {})
     if not isinstance(given, Mapping):
         return f"measurements are {_seen(given)}, not a mapping", {}
+    if len(given) > len(_MEASUREMENTS) + MOST:
+        return f"{len(given)} measurements are too many", {}
     measured = {}
     for name, value in given.items():
-        if not isinstance(name, str) or name not in _MEASUREMENTS:
+        if not isinstance(name, str) or not (name in _MEASUREMENTS or _TOLD.fullmatch(name)):
             return f"unknown measurement {_seen(name)}", {}
         number = _number(value)
         if number is None or (name in _COUNTS and not 0 <= number < 2**53):
@@ -254,7 +263,7 @@ def _bad_model(theta: Any, wanted: Array) -> str:
     if not isinstance(theta, np.ndarray):  # what a codec delivers
         return f"theta is {_seen(theta)}, not an array"
     if tuple(theta.shape) != tuple(wanted.shape):
-        return f"theta has shape {_seen(tuple(theta.shape))}, expected {tuple(wanted.shape)}"
+        return f"theta has shape {theta.shape}, expected {tuple(wanted.shape)}"
     if _dtype(theta) != _dtype(wanted):
         return f"theta is of {_dtype(theta)[:40]}, expected {_dtype(wanted)}"
     return ""
@@ -390,7 +399,8 @@ def _columns(m: Measurements) -> dict[str, np.ndarray]:
     """Measurements as a flat mapping from names such as `own.accuracy`."""
     scores = {f"{name}.{part}": getattr(getattr(m, name), part) for name in _SCORES for part in ("accuracy", "loss")}
     rest = {name: getattr(m, name) for name in (*_FLOATS, *_COUNTS, "capped")}
-    return scores | rest | {f"test.{name}": column for name, column in m.test.items()}
+    test = {f"test.{name}": column for name, column in m.test.items()}
+    return scores | rest | test | {f"told.{name}": column for name, column in m.told.items()}
 
 
 def _measurements(columns: Mapping[str, np.ndarray]) -> Measurements:
@@ -398,7 +408,8 @@ def _measurements(columns: Mapping[str, np.ndarray]) -> Measurements:
     rest: dict[str, Any] = dict(columns)
     scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
     test = {name.removeprefix("test."): rest.pop(name) for name in list(rest) if name.startswith("test.")}
-    return Measurements(**scores, **rest, test=test)
+    told = {name.removeprefix("told."): rest.pop(name) for name in list(rest) if name.startswith("told.")}
+    return Measurements(**scores, **rest, test=test, told=told)
 
 
 def _silenced(m: Measurements, silent: Bools) -> Measurements:
@@ -413,7 +424,7 @@ def _silenced(m: Measurements, silent: Bools) -> Measurements:
 def _measured(given: Mapping[str, float], k: int = 1) -> Measurements:
     """Measurements of `k` clients from the numbers of one; undefined where none is given."""
     columns: dict[str, np.ndarray] = {}
-    for name in sorted(_MEASUREMENTS):
+    for name in sorted({*_MEASUREMENTS, *given}):
         value = given.get(name, math.nan)
         if name in _COUNTS:
             columns[name] = np.full(k, 0 if math.isnan(value) else int(value))

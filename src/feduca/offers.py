@@ -1,18 +1,20 @@
 """What a client is asked to accept: the shared model, or a point on the way to its own (SPEC section 10).
 
 `offer(c) = (1 - c) * theta + c * theta_k` with the concession `c` in [0, 1]: `c = 0` is consensus, `c = 1` the client's own
-model. Searching `c` costs forward passes over the validation data; they are counted. The realised point decides.
+model. Searching `c` costs forward passes over the validation data; they are counted, and a budget bounds them. The realised
+point decides: a curve may say where to look first, never what is offered. Theory and measurements: docs/offers.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from feduca.arrays import mix, repeat, take
-from feduca.participation import beats
+from feduca.participation import Comparison
 from feduca.types import Array, Bools, Floats, Ints, Needs, Scores
 from feduca.work import Along, Steps
 
@@ -27,6 +29,8 @@ class Asked:
     has_own: Bools
     global_scores: Scores
     own_scores: Scores
+    validation: Ints | None = None  # examples behind the scores, where the task says
+    predict: Callable[[Floats], Floats] | None = None  # last curves: utility [M, K] at concessions [M]
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,14 @@ def _choose(better: Bools, new: Scores, old: Scores) -> Scores:
     return Scores(np.where(better, new.accuracy, old.accuracy), np.where(better, new.loss, old.loss))
 
 
-def _improves(new: Scores, old: Scores, metric: str, ties: str) -> Bools:
-    gain = new.metric(metric) - old.metric(metric)
-    return (gain > 0) | ((gain == 0) & (new.loss < old.loss)) if ties == "loss" else gain > 0
+def _rows(scores: Scores, index: Ints) -> Scores:
+    return Scores(scores.accuracy[index], scores.loss[index])
+
+
+def _higher(new: Scores, old: Scores, by: Comparison) -> Bools:
+    """Which of two points to offer when neither is good enough: the higher metric; equal ones as `ties` says."""
+    gain = new.metric(by.metric) - old.metric(by.metric)
+    return (gain > 0) | ((gain == 0) & (new.loss < old.loss)) if by.ties == "loss" else gain > 0
 
 
 @dataclass(frozen=True)
@@ -78,62 +87,92 @@ class Global:
 class LeastConcession:
     """The smallest `c` whose realised utility beats the own model's by more than `margin`; the best point if none does.
 
-    Candidates are `c = j / points`, nearest consensus first; a client stops searching at its first success.
+    Candidates are `c = j / points`. `upwards` tries them from consensus on and stops at the first success. `guided` halves the
+    range instead, beginning where last round's curve (if there is one) crosses the own model's score: on a concave path whoever
+    succeeds at `c` succeeds from there to its own model, so about log2(points) passes find the same point; where the path is
+    not concave it may be a larger one. `budget` bounds a client's passes per round (0 = no bound).
     """
 
     margin: float = 0.0
     points: int = 10
-    ties: str = "strict"
-    metric: str = "accuracy"
+    better: Comparison = Comparison()
+    relative: bool = False  # the margin is a share of the own model's score
+    budget: int = 0
+    search: str = "upwards"  # or "guided"
     needs = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
-        k = len(asked.clients)
-        own = asked.own_scores
-        best = Scores(asked.global_scores.accuracy.copy(), asked.global_scores.loss.copy())
-        found = beats(best, own, self.ties, self.margin, self.metric) | ~asked.has_own
+        k, own, n = len(asked.clients), asked.own_scores, asked.validation
+        margin = self._margin(own)
+        best = _rows(asked.global_scores, np.arange(k))  # copies: filled in below
+        found = self.better.beats(best, own, n, margin)
         concession, evaluations = np.zeros(k), np.zeros(k, int)
-        for j in range(1, self.points):
-            todo = np.flatnonzero(~found)
+        low, high = np.ones(k, int), np.full(k, self.points - 1)  # candidates still worth a try
+        low[found | ~asked.has_own] = self.points
+        guess = self._guess(asked, own, margin)
+        limit = self.budget or self.points
+        while True:
+            todo = np.flatnonzero((low <= high) & (evaluations < limit))
             if len(todo) == 0:
                 break
-            start = repeat(asked.theta, len(todo))
-            places = np.full((len(todo), 1), j / self.points)
-            scores: Scores = yield Along(start, take(asked.own, todo), places, asked.clients[todo])
+            j = low[todo]
+            if self.search == "guided":
+                j = np.clip(np.where(evaluations[todo] == 0, guess[todo], (low + high)[todo] // 2), j, high[todo])
+            c = j / self.points
+            line: Scores = yield Along(
+                repeat(asked.theta, len(todo)), take(asked.own, todo), c[:, None], asked.clients[todo]
+            )
             evaluations[todo] += 1
-            new = Scores(scores.accuracy[:, 0], scores.loss[:, 0])
-            here = Scores(best.accuracy[todo], best.loss[todo])
-            mine = Scores(own.accuracy[todo], own.loss[todo])
-            hit = beats(new, mine, self.ties, self.margin, self.metric)
-            better = hit | _improves(new, here, self.metric, self.ties)
-            chosen = _choose(better, new, here)
+            new, here = Scores(line.accuracy[:, 0], line.loss[:, 0]), _rows(best, todo)
+            hit = self.better.beats(new, _rows(own, todo), None if n is None else n[todo], margin[todo])
+            taken = hit | (~found[todo] & _higher(new, here, self.better))
+            chosen = _choose(taken, new, here)
             best.accuracy[todo], best.loss[todo] = chosen.accuracy, chosen.loss
-            concession[todo] = np.where(better, j / self.points, concession[todo])
-            found[todo] = hit
-        own_is_best = ~found & _improves(own, best, self.metric, self.ties)
+            concession[todo] = np.where(taken, c, concession[todo])
+            found[todo] |= hit
+            high[todo] = np.where(hit, j - 1, high[todo])
+            low[todo] = np.where(hit, low[todo], j + 1)
+        own_is_best = ~found & asked.has_own & _higher(own, best, self.better)
         concession = np.where(own_is_best, 1.0, concession)
         return at(asked, concession, _choose(own_is_best, own, best), evaluations)
+
+    def _margin(self, own: Scores) -> Floats:
+        value = own.metric(self.better.metric)
+        return self.margin * np.abs(value) if self.relative else np.full(len(value), self.margin)
+
+    def _guess(self, asked: Asked, own: Scores, margin: Floats) -> Ints:
+        """The first candidate that last round's curve expects to succeed; the middle where there is no such curve."""
+        middle = np.full(len(asked.clients), self.points // 2)
+        if self.search != "guided" or asked.predict is None:
+            return middle
+        grid = np.arange(1, self.points) / self.points
+        hopeful = asked.predict(grid) > (own.metric(self.better.metric) + margin)[None]  # NaN compares as False
+        return np.where(hopeful.any(0), 1 + hopeful.argmax(0), middle)
 
 
 @dataclass(frozen=True)
 class BestMixture:
-    """The `c` with the highest realised utility; among equals the one nearest consensus (or the one of lowest loss)."""
+    """The `c` with the highest realised utility; among equals the one nearest consensus (or the one of lowest loss).
+
+    Candidates are `c = j / points`, tried in one call. A `budget` spreads as many passes evenly instead (0 = no bound).
+    """
 
     points: int = 10
-    ties: str = "strict"
-    metric: str = "accuracy"
+    better: Comparison = Comparison()
+    budget: int = 0
     needs = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
         k = len(asked.clients)
         best, concession, evaluations = asked.global_scores, np.zeros(k), np.zeros(k, int)
         if asked.has_own.any():
-            grid = np.arange(1, self.points) / self.points
+            points = min(self.points, self.budget + 1) if self.budget else self.points
+            grid = np.arange(1, points) / points
             places = np.tile(grid, (k, 1))
-            scores: Scores = yield Along(repeat(asked.theta, k), asked.own, places, asked.clients)
+            line: Scores = yield Along(repeat(asked.theta, k), asked.own, places, asked.clients)
             evaluations[asked.has_own] = len(grid)
-            candidates = [(c, Scores(scores.accuracy[:, j], scores.loss[:, j])) for j, c in enumerate(grid)]
+            candidates = [(c, Scores(line.accuracy[:, j], line.loss[:, j])) for j, c in enumerate(grid)]
             for c, new in [*candidates, (1.0, asked.own_scores)]:
-                better = _improves(new, best, self.metric, self.ties) & asked.has_own
-                best, concession = _choose(better, new, best), np.where(better, c, concession)
+                higher = _higher(new, best, self.better) & asked.has_own
+                best, concession = _choose(higher, new, best), np.where(higher, c, concession)
         return at(asked, concession, best, evaluations)

@@ -1,18 +1,20 @@
 """Participation rules: does the client take the offer? (SPEC section 6.)
 
 A rule sees a `Situation` and answers yes or no with a reason, for all clients of a call at once. Whoever has no model of its
-own yet joins under every rule; the client step sees to that.
+own yet joins under every rule; the client step sees to that. "Better" means the same thing to the rule and to the search for an
+offer: one `Comparison`, shared by both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from feduca.types import Bools, Floats, Needs, Scores, UtilityFamily
+from feduca.errors import RunError
+from feduca.types import Array, Bools, Floats, Ints, Needs, Scores, UtilityFamily
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,17 @@ class Situation:
     zeta: Floats  # its last curve [K, size]
     gamma: Floats  # the threshold it decides by
     family: UtilityFamily
+    validation: Ints | None = None  # how many examples the scores rest on, where the task says
+    alone: Scores | None = None  # the model it would have had alone, where the rule needs it
+    extra: Mapping[str, Array] = field(default_factory=dict)  # what the rule kept last round (ClientMemory.extra)
 
 
 @dataclass(frozen=True)
 class Decision:
     join: Bools
     reason: Sequence[str]
+    left: Bools | None = None  # who has left for good; None: nobody
+    extra: Mapping[str, Array] = field(default_factory=dict)  # what the rule keeps for the next round
 
 
 class ParticipationRule(Protocol):
@@ -41,17 +48,67 @@ class ParticipationRule(Protocol):
     def decide(self, situation: Situation) -> Decision: ...
 
 
-def beats(offered: Scores, own: Scores, ties: str = "strict", margin: float = 0.0, metric: str = "accuracy") -> Bools:
-    """Is the offered model better than the own one by more than `margin`?
+# ---------------------------------------------------------------------------------------------------------------------
+# What "better" means
 
-    Strict comparison of the metric; with `ties = "loss"` equal metrics are decided by the lower validation loss, which keeps
-    silos whose own model is already perfect on their few examples.
+
+def certainly_more(right: Floats, bar: Floats, n: Ints, confidence: float) -> Bools:
+    """Is `right` of `n` correct answers more than `bar`, beyond what chance explains at this confidence?
+
+    The sign test on the examples where two models differ: b answered correctly by the first alone, c by the second alone; if
+    neither is better, b is Bin(b + c, 1/2). Only b - c = right - bar is known here, not b + c; the p-value grows with b + c, so
+    the largest possible b, `min(right, n - bar)`, is assumed. The test is therefore exact or careful, never too sure.
     """
-    gain = offered.metric(metric) - own.metric(metric)
-    better = gain > margin
-    if ties == "loss":
-        better |= (np.abs(gain - margin) <= 1e-12) & (offered.loss < own.loss)
-    return better
+    from scipy.special import betainc
+
+    b = np.minimum(right, n - bar)
+    c = b - (right - bar)
+    ahead = (right > bar) & (c >= 0)
+    b, c = np.where(ahead, b, 1), np.where(ahead, c, 0)
+    return ahead & (betainc(b, c + 1, 0.5) <= 1 - confidence)  # P[Bin(b + c, 1/2) >= b]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """When one model is better than another: three answers, better, worse or a tie, and `ties` says what a tie is worth.
+
+    With `confidence` 0 any difference of the metric counts (Eq. 1) and only equal metrics tie. With a confidence of, say, 0.9 a
+    difference counts if `certainly_more` says so at that level, and everything between is a tie. Ties are no improvement
+    (`strict`), or the lower validation loss decides (`loss`), which keeps silos whose own model is perfect on its few examples.
+    """
+
+    ties: str = "strict"  # or "loss"
+    confidence: float = 0.0
+    metric: str = "accuracy"  # or "loss"; confidence is about accuracy
+
+    def beats(self, new: Scores, old: Scores, n: Ints | None = None, margin: float | Floats = 0.0) -> Bools:
+        """Is `new` better than `old` by more than `margin`? `n` examples each; needed only for a confidence."""
+        value, bar = new.metric(self.metric), old.metric(self.metric) + margin
+        if self.confidence > 0:
+            better, worse = self._surely(value, bar, n)
+        else:
+            tied = np.abs(value - bar) <= 1e-12  # a margin such as 0.1 must not turn a tie into a gain by rounding
+            better, worse = (value > bar) & ~tied, (value < bar) & ~tied
+        if self.ties == "loss":
+            better = better | (~worse & (new.loss < old.loss))
+        return better & np.isfinite(value) & np.isfinite(bar)
+
+    def _surely(self, value: Floats, bar: Floats, n: Ints | None) -> tuple[Bools, Bools]:
+        if n is None:
+            raise RunError(
+                f"participation.confidence is {self.confidence}, but the task does not say on how many examples it scores;"
+                " give it `validation_examples`, or set the confidence to 0"
+            )
+        known = np.isfinite(value) & np.isfinite(bar)
+        right = np.round(np.where(known, value, 0) * n)
+        needed = np.ceil(np.where(known, bar, 0) * n - 1e-9)
+        better = certainly_more(right, needed, n, self.confidence)
+        worse = certainly_more(needed, right, n, self.confidence) | (needed > n)
+        return better & known, worse & known
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rules
 
 
 @dataclass(frozen=True)
@@ -66,14 +123,25 @@ class Always:
 
 
 @dataclass(frozen=True)
-class AccuracyImproves:
-    """Eq. 1: the offered model must be strictly more accurate on the client's validation data than its own."""
+class Never:
+    """Nobody in after the first round: every silo trains alone, the floor to compare with (use it with memory `none`)."""
 
-    ties: str = "strict"  # or "loss"
     needs = Needs()
 
     def decide(self, situation: Situation) -> Decision:
-        join = beats(situation.offered, situation.own, self.ties)
+        n = len(situation.gamma)
+        return Decision(np.zeros(n, bool), ["stays alone"] * n)
+
+
+@dataclass(frozen=True)
+class AccuracyImproves:
+    """Eq. 1: the offered model must be strictly more accurate on the client's validation data than its own."""
+
+    better: Comparison = Comparison()
+    needs = Needs()
+
+    def decide(self, situation: Situation) -> Decision:
+        join = self.better.beats(situation.offered, situation.own, situation.validation)
         reasons = [
             f"offered {offered:.4f} {'beats' if yes else 'does not beat'} own {own:.4f}"
             for yes, offered, own in zip(join, situation.offered.accuracy, situation.own.accuracy)
@@ -114,3 +182,41 @@ class WarmStart:
             n = len(situation.gamma)
             return Decision(np.ones(n, bool), [f"warm start until round {self.rounds}"] * n)
         return self.rule.decide(situation)
+
+
+@dataclass(frozen=True)
+class Quits:
+    """A silo whose deployed model did not beat the one it would have had alone for `rounds` rounds running leaves for good.
+
+    What it deploys is the offer where it joins and its own model where not; both sides are judged on its validation data. Whoever
+    has left trains on by itself and is never asked to decide again.
+    """
+
+    rounds: int
+    rule: ParticipationRule
+    better: Comparison = Comparison()
+
+    @property
+    def needs(self) -> Needs:
+        return self.rule.needs | Needs(alone=True)
+
+    def decide(self, situation: Situation) -> Decision:
+        alone = situation.alone
+        if alone is None:
+            raise RunError("a silo can only quit if it knows its model alone; the client step computes it where needed")
+        n = len(situation.gamma)
+        before = np.asarray(situation.extra.get("behind", np.zeros(n)))
+        gone = before >= self.rounds
+        inner = self.rule.decide(situation)
+        deployed = Scores(
+            np.where(inner.join, situation.offered.accuracy, situation.own.accuracy),
+            np.where(inner.join, situation.offered.loss, situation.own.loss),
+        )
+        gains = self.better.beats(deployed, alone, situation.validation)
+        behind = np.where(gone, before, np.where(gains, 0, before + 1))
+        left = behind >= self.rounds
+        reasons = [
+            f"left for good: {self.rounds} rounds without beating its model alone" if out else why
+            for out, why in zip(left, inner.reason)
+        ]
+        return Decision(inner.join & ~left, reasons, left, {**inner.extra, "behind": behind})

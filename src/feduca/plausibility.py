@@ -2,8 +2,8 @@
 
 Two questions per client and round, from what the server has anyway:
 
-- *Demand.* A truthful threshold is the curve's own value, at the weight the client had (Algorithm 1) or at 1 (the Introduction).
-  One that exceeds both by more than `tolerance` asks for more than the client's own curve gives.
+- *Demand.* A truthful threshold is the curve's own value at the weight the client had, or at 1 (reading 3). One above it by
+  more than `demand` asks for more than the client's own curve gives.
 - *Curve.* The curve promised `u_k(alpha)`; a round later the client measures the model formed with that weight. The error of that
   promise, averaged over about `window` rounds, is compared with the other clients': far from their median (more than `tolerance`
   and `spread` times their median deviation) means the curve does not describe this client's data.
@@ -23,7 +23,9 @@ from feduca.types import Announcements, Array, Bools, Floats, Reports, UtilityFa
 
 @dataclass(frozen=True)
 class Plausibility:
-    tolerance: float = 0.05  # utility, on the metric's own scale
+    tolerance: float = 0.05  # of a curve's mean error: utility, on the metric's own scale
+    demand: float = 0.01  # of a threshold, likewise; rounding and noise in honest reports must fit into it
+    threshold: str = "previous-weight"  # or "local-baseline": what thresholds are meant to be
     spread: float = 6.0  # median absolute deviations
     window: int = 10  # rounds an average rests on; before half of them have been seen nothing is said about curves
     exclude: bool = False  # refuse what is implausible instead of only saying so
@@ -53,12 +55,11 @@ class Plausibility:
         error = np.where(new, error + rate * (np.where(new, seen, 0.0) - error), error)
         stray = self._stray(error, count >= max(2, self.window / 2))
 
-        weight = formed[clients]
-        given = np.maximum(family.value(reports.zeta, weight), family.value(reports.zeta, np.ones(len(clients))))
-        excess = reports.gamma - given
+        at_weight = formed[clients] if self.threshold == "previous-weight" else np.ones(len(clients))
+        excess = reports.gamma - family.value(reports.zeta, at_weight)
         said = []
         for row, k in enumerate(clients):
-            if excess[row] > self.tolerance:
+            if excess[row] > self.demand:
                 said.append(f"asks for {reports.gamma[row]:.4f}, {excess[row]:.4f} more than its own curve gives")
             elif stray[k]:
                 said.append(f"its curve is off by {error[k]:+.4f} on average, unlike the other silos'")

@@ -43,6 +43,7 @@ class RoundRecord:
     bytes_down: int  # what a deployment would have sent to the silos ...
     bytes_up: int  # ... and received
     seconds: Mapping[str, float]
+    members: int | None = None  # silos that have not left for good
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class ClientRecord:
     test_deployed: Column | None  # on data no decision ever saw
     test_own: Column | None
     test_global: Column | None
+    test_alone: Column | None = None  # the model it would have had alone
     advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
     utility_points: Mapping[str, Any] | None = None  # {"places": [M], "values": [N][M]}, where the recipe asks for them
 

@@ -7,11 +7,12 @@ from typing import Protocol
 
 import numpy as np
 
-from feduca.types import Floats, Ints
+from feduca.rng import stream
+from feduca.types import Floats, Ints, UtilityFamily
 
 
 class ReportingPolicy(Protocol):
-    def report(self, gamma: Floats, zeta: Floats, clients: Ints) -> tuple[Floats, Floats]:
+    def report(self, gamma: Floats, zeta: Floats, clients: Ints, round: int = 0) -> tuple[Floats, Floats]:
         """The reported threshold and curve of `clients[K]`."""
         ...
 
@@ -20,7 +21,7 @@ class ReportingPolicy(Protocol):
 class Truthful:
     """As measured."""
 
-    def report(self, gamma: Floats, zeta: Floats, clients: Ints) -> tuple[Floats, Floats]:
+    def report(self, gamma: Floats, zeta: Floats, clients: Ints, round: int = 0) -> tuple[Floats, Floats]:
         return gamma, zeta
 
 
@@ -38,7 +39,7 @@ class Inflate:
     share: float | tuple[float, ...]
     clients: tuple[int, ...] | None = None
 
-    def report(self, gamma: Floats, zeta: Floats, clients: Ints) -> tuple[Floats, Floats]:
+    def report(self, gamma: Floats, zeta: Floats, clients: Ints, round: int = 0) -> tuple[Floats, Floats]:
         return gamma + _shares(self.share, self.clients, clients) * np.abs(gamma), zeta
 
 
@@ -53,6 +54,38 @@ class Understate:
     share: float | tuple[float, ...]
     clients: tuple[int, ...] | None = None
 
-    def report(self, gamma: Floats, zeta: Floats, clients: Ints) -> tuple[Floats, Floats]:
+    def report(self, gamma: Floats, zeta: Floats, clients: Ints, round: int = 0) -> tuple[Floats, Floats]:
         lower = _shares(self.share, self.clients, clients) * np.where(gamma < 0, -1.0, 1.0)
         return gamma, zeta * (1 - lower)[:, None]
+
+
+@dataclass(frozen=True)
+class Blurred:
+    """Tell less: what `policy` would report, rounded to multiples of `step` and with Gaussian noise of deviation `noise`.
+
+    The curve is blurred as three utilities, `u(0), u(1/2), u(1)`, and fitted anew, so that it stays a curve of the family.
+    Noise is drawn afresh each round: a server that averages over many rounds gets much of the truth back.
+    """
+
+    policy: ReportingPolicy
+    family: UtilityFamily
+    seed: int
+    step: float = 0.0
+    noise: float = 0.0
+
+    def report(self, gamma: Floats, zeta: Floats, clients: Ints, round: int = 0) -> tuple[Floats, Floats]:
+        gamma, zeta = self.policy.report(gamma, zeta, clients, round)
+        known = np.isfinite(gamma)
+        if not known.any():
+            return gamma, zeta
+        places, weights = np.array([0.0, 0.5, 1.0]), np.full(3, 1 / 3)
+        told = np.concatenate([self.family.value(zeta[known], places[:, None]).T, gamma[known, None]], axis=1)
+        if self.noise:
+            told = told + self.noise * np.stack(
+                [stream(self.seed, "blur", round, int(k)).normal(size=4) for k in clients[known]]
+            )
+        if self.step:
+            told = np.round(told / self.step) * self.step
+        gamma, zeta = gamma.copy(), zeta.copy()
+        zeta[known], gamma[known] = self.family.fit(places, told[:, :3], weights), told[:, 3]
+        return gamma, zeta

@@ -23,6 +23,7 @@ from feduca.memory import Memory
 from feduca.plausibility import Plausibility, merged
 from feduca.records import ClientRecord, RoundRecord, mean
 from feduca.types import (
+    LEFT,
     Allocation,
     Announcements,
     Array,
@@ -131,6 +132,7 @@ def advance(
     n = len(state.examples)
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
+    gone = np.isin(np.arange(n), [k for k, status in zip(reports.clients, reports.status) if status == LEFT])
     heard = np.isfinite(reports.gamma)
     gamma, zeta = state.gamma.copy(), state.zeta.copy()
     gamma[reports.clients[heard]], zeta[reports.clients[heard]] = reports.gamma[heard], reports.zeta[heard]
@@ -149,7 +151,7 @@ def advance(
     seen = Round(
         round=state.round,
         joined=joined,
-        active=roster.active(absences, left, server.patience),
+        active=roster.active(absences, left, server.patience) & ~gone,
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
@@ -162,7 +164,7 @@ def advance(
     used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
     announced = used if mechanism.schedule == "lagged" else solved
 
-    fresh, stored = server.memory.weights(used, joined)
+    fresh, stored = without(gone, *server.memory.weights(used, joined))
     recalled = server.memory.recall(state.remembered, state.last_joined > 0, state.theta)
     parameters = len(state.theta) if server.parameters is None else server.parameters
     theta = server.aggregation.next(state.theta, fresh, delta, stored, recalled, joined, parameters)
@@ -188,6 +190,17 @@ def advance(
         history=state.history,
     )
     return after, solved
+
+
+def without(gone: Bools, fresh: Floats, stored: Floats) -> tuple[Floats, Floats]:
+    """Weights without silos that have left for good: theirs are spread over the others in proportion."""
+    if not gone.any():
+        return fresh, stored
+    total = fresh.sum() + stored.sum()
+    fresh, stored = np.where(gone, 0.0, fresh), np.where(gone, 0.0, stored)
+    rest = fresh.sum() + stored.sum()
+    scale = total / rest if rest > 0 else 0.0
+    return fresh * scale, stored * scale
 
 
 def rounds(
@@ -323,6 +336,7 @@ def _record(
         bytes_down=down,
         bytes_up=up,
         seconds=seconds,
+        members=n - sum(word == LEFT for word in reports.status),
     )
     status, reason = ["absent"] * n, ["no answer"] * n
     for k, word, why in zip(reports.clients, reports.status, reports.reason):
@@ -357,6 +371,7 @@ def _record(
         test_deployed=test.get("deployed"),
         test_own=test.get("own"),
         test_global=test.get("global"),
+        test_alone=test.get("alone"),
         advice=advice if any(advice) else None,
         utility_points=_points(seen.points, reports.clients, n),
     )

@@ -189,10 +189,7 @@ class RunDirectory:
 
     def state(self) -> str | None:
         """running (or killed), finished, failed or interrupted; None where there is nothing yet."""
-        try:
-            return json.loads((self.path / "status.json").read_text())["state"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return state_of(self.path)
 
     def begin(self, config: Mapping[str, Any], seed: int, silos: Sequence[str], task: Mapping[str, Any]) -> None:
         """Start anew. Everything that can be wrong with the input has been found before this is called."""
@@ -335,7 +332,7 @@ class RunDirectory:
         try:
             then = json.loads((self.path / "env.json").read_text())
             old, new = {"feduca": then["feduca"], **then["packages"]}, environment()
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return
         new = {"feduca": new["feduca"], **new["packages"]}
         changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name in new and old[name] != new[name]]
@@ -370,6 +367,14 @@ class RunDirectory:
         part.replace(self.path / name)
 
 
+def state_of(path: str | Path) -> str | None:
+    """What the status file of a run directory says; None where there is none that can be read."""
+    try:
+        return json.loads((Path(path) / "status.json").read_text())["state"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
 def check_writable(root: Path) -> None:
     """Find out before any work is done that results can be written; leaves nothing behind."""
     root = Path(root)
@@ -394,8 +399,10 @@ def load(path: str | Path) -> RunResult:
         if not rounds:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
         summary = status.get("summary") or summarise(rounds, clients)
-        return RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
+        result.row()  # whatever a table needs is there
+        return result
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not a run directory ({error}); give one that `feduca run` wrote") from None
 
 

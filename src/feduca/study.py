@@ -42,7 +42,7 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
         axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
-    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}})
+    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
     found = []
     if recipe.axes and not keep:
         extra = recipe.smoke if smoke else {}

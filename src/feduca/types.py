@@ -21,6 +21,7 @@ Ints = np.ndarray
 Bools = np.ndarray
 
 JOINED, DECLINED, ABSENT, REFUSED = "joined", "declined", "absent", "refused"
+LEFT = "left"  # for good, by its own decision (participation.Quits)
 
 SPLITS = ("train", "validation", "test")  # a silo's own data: to learn from, to decide by, to judge a claim by
 
@@ -66,7 +67,10 @@ class Task(Protocol):
 
     @property
     def examples(self) -> Ints:
-        """Training examples per silo."""
+        """Training examples per silo.
+
+        A task may also have `validation_examples`, how many examples each silo's scores rest on; only a confidence asks for it.
+        """
         ...
 
     @property
@@ -135,7 +139,7 @@ class Measurements:
     eq2: Floats  # 1 where Eq. 2 holds for that curve and threshold, 0 where not, NaN where there is no curve
     r2: Floats  # of the new fit
     capped: Bools  # alpha_formed was too close to 1 for a leave-one-out model
-    test: Mapping[str, Floats] = field(default_factory=dict)  # accuracy of deployed / own / global on untouched data
+    test: Mapping[str, Floats] = field(default_factory=dict)  # untouched data: deployed, own, global, alone
     told: Mapping[str, Floats] = field(
         default_factory=dict
     )  # a method's own numbers (IncFL: the solo loss); personal.py
@@ -268,9 +272,10 @@ class Needs:
 
     curve: bool = False
     train_loss: bool = False
+    alone: bool = False  # the model a silo would have had alone
 
     def __or__(self, other: Needs) -> Needs:
-        return Needs(self.curve or other.curve, self.train_loss or other.train_loss)
+        return Needs(self.curve or other.curve, self.train_loss or other.train_loss, self.alone or other.alone)
 
 
 @dataclass(frozen=True)
@@ -296,6 +301,7 @@ class Mechanism(Protocol):
     """How weights are chosen. A frozen value; its state is passed in and returned.
 
     The state goes into checkpoints: None, or a tree of dicts with string keys, lists, strings, numbers and arrays.
+    A method with a part on the client (IncFL, Ditto) also has `personal`; see personal.py.
     """
 
     @property

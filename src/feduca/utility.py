@@ -55,10 +55,9 @@ def r_squared(family: UtilityFamily, zeta: Floats, r: Floats, u: Floats, weights
 
 def _first_bad(zeta: Floats, names: tuple[str, ...]) -> str | None:
     """The complaint about the first parameter that is not a finite number."""
-    bad = np.argwhere(~np.isfinite(zeta))
-    if len(bad) == 0:
+    if np.isfinite(zeta).all():
         return None
-    k, j = bad[0]
+    k, j = np.argwhere(~np.isfinite(zeta))[0]
     return f"client {k}: {names[j]} = {zeta[k, j]} is not a finite number; report finite curve parameters"
 
 
@@ -95,8 +94,7 @@ class Quadratic:
         return b - 2 * a * r
 
     def curvature(self, zeta: Floats, r: Floats) -> Floats:
-        a = np.asarray(zeta, float)[..., 0]
-        return np.broadcast_to(-2 * a, np.broadcast_shapes(np.shape(a), np.shape(r))).copy()
+        return np.zeros(np.shape(r)) - 2 * np.asarray(zeta, float)[:, 0]
 
     def interval(self, zeta: Floats, gamma: Floats) -> tuple[Floats, Floats]:
         a, b, c = np.asarray(zeta, float).T

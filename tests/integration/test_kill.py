@@ -28,8 +28,13 @@ DIGITS = {
 METHODS = {
     "feduca": {},
     "lagged": {"mechanism.schedule": "lagged", "mechanism.aggregation": "sampled"},
-    "offers": {"mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "least-concession", "memory.kind": "model"},
-}  # fmt: skip
+    "offers": {
+        "mechanism.name": "fedavg",
+        "participation.rule": "accuracy",
+        "offer.kind": "least-concession",
+        "memory.kind": "model",
+    },
+}
 
 
 def drive(out: Path, mode: str, settings: dict, seed: int = 0) -> tuple[Path, int]:
@@ -92,7 +97,8 @@ def test_a_killed_comparison_goes_on(tmp_path: Path) -> None:
         return [sys.executable, "-m", "feduca", verb, *rest, "--json"]
 
     def compare(out: str) -> list[dict]:
-        done = subprocess.run(command("compare", str(recipe), "--out", str(tmp_path / out)), env=ENV, capture_output=True, check=True)  # fmt: skip
+        words = command("compare", str(recipe), "--out", str(tmp_path / out))
+        done = subprocess.run(words, env=ENV, capture_output=True, check=True)
         return [{k: v for k, v in row.items() if k not in ("seconds", "run_dir")} for row in json.loads(done.stdout)]
 
     torn = tmp_path / "torn"

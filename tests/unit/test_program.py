@@ -136,6 +136,15 @@ def test_margin_eps_raises_every_demand():
     assert eps.certificate.primal >= plain.certificate.primal
 
 
+@pytest.mark.parametrize("unit", [1e-20, 1e-6, 1e6, 1e80])
+def test_units_of_utility_do_not_matter(unit):
+    p = draw("inflated", 6, 3, 1)
+    plain, scaled = allocate(**p), allocate(p["zeta"] * unit, p["gamma"] * unit, p["s"])
+    assert scaled.status == OPTIMAL
+    if unit > 1:  # far below the tolerance any weights will do
+        np.testing.assert_allclose(scaled.slack / unit, plain.slack, atol=1e-5)
+
+
 def test_participation_objective_is_the_exact_maximum():
     p = draw("inflated", 9, 4, 0)
     A = allocate(**p, objective="participation")
@@ -246,6 +255,11 @@ def test_spline_of_parabolas_gives_the_same_answer():
         ({"beta": [0.5, 0.5, 0.0]}, "client 2: beta = 0.0 must be positive"),
         ({"beta": [0.5, 0.5]}, "beta has 2 entries for 3 clients"),
         ({"beta": [0.5, 0.2, 0.2]}, "beta sums to"),
+        (
+            {"zeta": [[0.5, 1e120, 0.2], [0.3, 0.1, 0.4], [1, 2, 3]]},
+            "client 0: a curve or threshold holds 1e[+]120, beyond",
+        ),
+        ({"tolerance": 0.0}, "tolerance = 0.0"),
         ({"family": "cubic"}, "no utility family 'cubic'"),
         ({"selection": "best"}, "selection = 'best' is not known; choose one of centre, closest, margin"),
         ({"objective": "cubed"}, "objective = 'cubed'"),

@@ -16,7 +16,7 @@ from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import auc, objective
 from feduca.tasks.models import CNN, MLP
-from feduca.tasks.pool import flip_and_crop
+from feduca.tasks.pool import Pool, flip_and_crop
 from feduca.tasks.resnet import FILES, ResNet18
 from feduca.tasks.text import BiLSTM
 from feduca.types import LocalSpec
@@ -232,6 +232,16 @@ def test_imagenet_weights_from_the_data_directory(tmp_path):
 def test_models_and_data_that_do_not_fit(changes, says):
     with pytest.raises((ConfigError, DataError), match=says):
         build_task(**changes)
+
+
+def test_read_only_arrays_are_fine():
+    x = np.frombuffer(bytes(range(48)), np.uint8).reshape(4, 2, 2, 3)
+    pool = Pool.of(x, np.arange(4), mean=np.array([0.1, 0.2, 0.3]), std=np.array([0.5, 0.25, 1.0]))
+    assert pool.example_shape == (3, 2, 2)
+    image = pool.examples(torch.tensor([2]))[0]
+    torch.testing.assert_close(image[1, 0, 1], torch.tensor((x[2, 0, 1, 1] / 255 - 0.2) / 0.25, dtype=torch.float32))
+    with pytest.raises(DataError, match="4 examples but 3 labels"):
+        Pool.of(x, np.arange(3))
 
 
 def test_propfair_is_its_formula_and_goes_on_beyond_the_bound():

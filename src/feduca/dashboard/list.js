@@ -36,7 +36,7 @@
         if (!(error instanceof TypeError)) throw error;
         $("live").textContent = "disconnected"; $("live").classList.add("stale");
       }
-      document.documentElement.dataset.ready = "yes";
+      document.documentElement.dataset.ready = document.documentElement.dataset.complete = "yes";
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   };

@@ -1,7 +1,8 @@
 """A small web server over run directories: the report's page and the data it polls for. Standard library only.
 
-It reads files and changes none. Bound to this machine it answers only requests addressed to this machine (so that a web page elsewhere
-cannot reach it through a name of its own); bound to any other address it wants a token, which is part of the address it prints.
+It reads files and changes none. Bound to this machine it answers only requests addressed to this machine (so that a web page
+elsewhere cannot reach it through a name of its own); bound to any other address it wants a token, which is part of the address
+it prints.
 """
 
 from __future__ import annotations

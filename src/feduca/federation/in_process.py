@@ -38,8 +38,10 @@ class InProcess:
         clients = announcements.clients
         memory = self._memory or blank(announcements.theta, len(self.silos), self._how.family)
         examples = np.asarray(self._task.examples)[clients]
+        counted = getattr(self._task, "validation_examples", None)
+        validation = None if counted is None else np.asarray(counted)[clients]
         before = rows(memory, clients)
-        after, reports = yield from step(before, announcements, self._how, self._task.parameters, examples)
+        after, reports = yield from step(before, announcements, self._how, self._task.parameters, examples, validation)
         self._memory = written(memory, clients, after)
         return reports
 

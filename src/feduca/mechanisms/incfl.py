@@ -59,7 +59,8 @@ class IncFL:
         return None, Allocation(np.full(len(examples), self.eta_g / len(examples)), "initial")
 
     def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
-        rho = filled(round.told["rho"], f"round {round.round}: no silo reported its solo loss")
+        told = round.told.get("rho", np.full(len(round.examples), np.nan))
+        rho = filled(told, f"round {round.round}: no silo reported its solo loss")
         q = appeal(losses(round) - rho, self.temperature)
         return None, Allocation(self.eta_g * q / (q.sum() + self.eps), "weighed")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from feduca.errors import ProblemError
 from feduca.program.certificate import certify
 from feduca.program.maximum import max_participation
 from feduca.program.problem import OBJECTIVES, SELECTIONS, SOLVERS, Problem, check_choice, make_problem
@@ -46,6 +47,8 @@ def allocate(
     check_choice("selection", selection, SELECTIONS)
     check_choice("objective", objective, OBJECTIVES)
     check_choice("solver", solver, SOLVERS)
+    if not 0 < tolerance < np.inf:
+        raise ProblemError(f"tolerance = {tolerance!r} is not one; give a positive number such as 1e-6")
     problem = make_problem(zeta, gamma, s, eps, family, beta)
     if objective == "participation":
         best = max_participation(
@@ -57,7 +60,7 @@ def allocate(
     if solver == "reference":
         from feduca.program.reference import solve
     else:
-        from feduca.program.structured import solve
+        from feduca.program.selection import solve
     return _judge(problem, solve(problem, objective, selection, tolerance), objective, tolerance)
 
 
@@ -83,9 +86,7 @@ def _verdict(
     problem: Problem, R: np.ndarray, certificate: Certificate, solution: Solution, tolerance: float
 ) -> tuple[str, str]:
     """The status and, when something is off, a sentence with cause and remedy."""
-    residual = float(np.abs(R.sum(1) - 1).max())
-    if problem.columns:
-        residual = max(residual, float(np.abs(R.sum(0) - problem.n_s * problem.beta).max()))
+    residual = problem.residual(R)
     certified = certificate.slack_error <= tolerance or certificate.gap <= RELATIVE_GAP * certificate.primal
     if certified and residual <= SUMS and R.min() >= 0 and not solution.trouble:
         return OPTIMAL, ""

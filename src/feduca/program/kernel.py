@@ -22,8 +22,8 @@ den = w + q xi and theta = xi/den, the step of a client given dlambda is
 row sums leave one n_s x n_s system (sum_k P_k) dlambda = sum_k P_k r_k. Without columns nothing is centred.
 
 Why compiled loops: at N = 10 the whole solve is about as long as twenty numpy calls, and at N = 100 000 fused loops touch
-memory a few times per iteration where array expressions touch it dozens of times. Loops are serial; parallel ones measured
-slower. A family enters through `evaluate(curve, k, x)`, overloaded on the type of `curve` and inlined by the compiler.
+memory a few times per iteration where array expressions touch it dozens of times. Loops are serial. A family
+enters through `evaluate(curve, k, x)`, overloaded on the type of `curve` and inlined by the compiler.
 """
 
 from __future__ import annotations

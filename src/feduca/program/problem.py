@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from feduca.utility import family as family_of
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
+HUGE = 1e100  # squares of utilities have to be numbers, too
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Problem:
         """Whether the column sums are constrained."""
         return self.n_s > 1
 
+    @cached_property
+    def base(self) -> Floats:
+        """Utilities at weight 0, `[N]`."""
+        return self.family.value(self.zeta, np.zeros(self.n))
+
     def start(self) -> Floats:
         """The weights beta in every strategy: feasible for every program."""
         return np.tile(self.beta, (self.n_s, 1))
@@ -57,6 +64,11 @@ class Problem:
     def mixed(self, R: Floats) -> Floats:
         """`sum_i s_i u_k(R_ik)`, `[N]`."""
         return self.s @ self.family.value(self.zeta, R)
+
+    def residual(self, R: Floats) -> float:
+        """How far the row and column sums of `R` are off."""
+        rows = float(np.abs(R.sum(1) - 1).max())
+        return max(rows, float(np.abs(R.sum(0) - self.n_s * self.beta).max())) if self.columns else rows
 
     def slack(self, R: Floats) -> Floats:
         """The least slack `[N]` that makes `R` feasible."""
@@ -68,13 +80,11 @@ class Problem:
         The mixed utility is concave in a client's column, so its least value is taken at a vertex: all of the column's
         sum in one strategy (n_s > 1), or a weight of 0 or 1 (n_s = 1).
         """
-        none, one = np.zeros(self.n), np.ones(self.n)
-        empty = self.family.value(self.zeta, none)
         if self.columns:
-            full = self.family.value(self.zeta, self.n_s * self.beta) - empty
-            least = empty + np.minimum(self.s.min() * full, self.s.max() * full)
+            full = self.family.value(self.zeta, self.n_s * self.beta) - self.base
+            least = self.base + np.minimum(self.s.min() * full, self.s.max() * full)
         else:
-            least = np.minimum(empty, self.family.value(self.zeta, one))
+            least = np.minimum(self.base, self.family.value(self.zeta, np.ones(self.n)))
         return least >= self.demand
 
 
@@ -83,7 +93,7 @@ def _vector(name: str, value: Any, size: int | None = None, *, nothing: float | 
         value = [nothing if entry is None else entry for entry in value]
     try:
         array = np.ascontiguousarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ProblemError(f"{name} = {str(value)[:60]} is not a list of numbers; give one number per entry") from None
     if array.ndim != 1:
         raise ProblemError(f"{name} has shape {array.shape}; give a flat list of numbers")
@@ -96,7 +106,8 @@ def _distribution(name: str, value: Floats, what: str) -> Floats:
     """Check for a probability vector and rescale the rounding away."""
     if len(value) == 0:
         raise ProblemError(f"{name} is empty; give at least one {what}")
-    total = value.sum()
+    with np.errstate(all="ignore"):  # NaN and infinity are dealt with below
+        total = value.sum()
     if not (value.min() >= 0 and abs(total - 1) <= 1e-6):  # NaN and infinity fail here, too
         odd = np.flatnonzero(~(np.isfinite(value) & (value >= 0)))
         seen = f"{name}[{odd[0]}] = {value[odd[0]]}" if len(odd) else f"{name} sums to {total}"
@@ -112,9 +123,11 @@ def uniform(n: int) -> Floats:
 def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[UtilityFamily, Floats, Floats]:
     """Checked `(family, zeta[N, size], gamma[N])`; `None` and minus infinity in gamma mean no demand."""
     chosen = family_of(family)
+    if not hasattr(chosen, "problem"):
+        raise ProblemError(f"family = {str(family)[:60]} is not a utility family; give its name")
     try:
         curves = np.ascontiguousarray(zeta, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ProblemError(
             f"zeta = {str(zeta)[:60]} is not a table of numbers; give {chosen.size} numbers per client"
         ) from None
@@ -128,10 +141,16 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
     if complaint is not None:
         raise ProblemError(complaint)
     thresholds = _vector("gamma", gamma, len(curves), nothing=-np.inf)
-    if not (thresholds < np.inf).all():
+    if not thresholds.max() < np.inf:  # true of NaN as well
         k = int(np.argmax(~(thresholds < np.inf)))
         raise ProblemError(
             f"client {k}: gamma = {thresholds[k]} is not a threshold; give a number, or null or -inf for no demand"
+        )
+    if np.abs(curves).max() > HUGE or thresholds.max() > HUGE:
+        worst = np.maximum(np.abs(curves).max(axis=1), thresholds)
+        k = int(np.argmax(worst))
+        raise ProblemError(
+            f"client {k}: a curve or threshold holds {worst[k]:.3g}, beyond {HUGE:.0e}; rescale utilities"
         )
     return chosen, curves, thresholds
 
@@ -151,7 +170,7 @@ def make_problem(zeta: Any, gamma: Any, s: Any, eps: float, family: str | Utilit
     """Check the data of a program; every complaint names the client or entry and the value seen."""
     chosen, curves, thresholds = check_curves(zeta, gamma, family)
     strategies = _distribution("s", _vector("s", s), "strategy")
-    if not (isinstance(eps, int | float | np.floating | np.integer) and 0 <= eps < np.inf):
+    if not (isinstance(eps, int | float | np.floating | np.integer) and 0 <= eps <= LARGEST):
         raise ProblemError(f"eps = {eps!r} is not a margin; give a finite number >= 0")
     weights = check_beta(beta, len(curves))
     return Problem(chosen, curves, thresholds + float(eps), thresholds, strategies, weights)

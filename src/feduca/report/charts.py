@@ -27,7 +27,7 @@ def style(index: int) -> tuple[str, Sequence[int], str]:
     return OKABE_ITO[index % len(OKABE_ITO)], DASHES[index // len(OKABE_ITO) % len(DASHES)], SHAPES[index % len(SHAPES)]
 
 
-def charts(methods: Sequence[str], rounds: int) -> dict[str, alt.LayerChart]:
+def charts(methods: Sequence[str], rounds: int) -> dict[str, Any]:
     """Every chart of the page, by name. `methods` fixes who gets which colour; `rounds` the common axis."""
     return {
         "accuracy": over_rounds("accuracy", "accuracy of the shared model", methods, rounds),
@@ -61,7 +61,12 @@ def _x(rounds: int) -> alt.X:
     )
 
 
-def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> alt.LayerChart:
+def _some(rounds: int, most: int = 60) -> str:
+    """The rounds that get a mark of their own: all of them, or about `most` evenly spaced ones."""
+    return f"datum.round % {max(1, rounds // most)} == 0"
+
+
+def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> Any:
     """One line per method: the mean over seeds, and the band from the lowest to the highest seed."""
     styles = [style(i) for i in range(len(methods))]
     legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=340, symbolStrokeWidth=2, symbolOpacity=1)
@@ -87,9 +92,8 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> a
     line = base.mark_line(strokeWidth=2).encode(
         x=_x(rounds), y=y, color=colour, strokeDash=dash, opacity=faint, tooltip=tooltip
     )
-    every = max(1, rounds // 8)
     marks = (
-        base.transform_filter(f"datum.round % {every} == 0 || datum.round == {rounds}")
+        base.transform_filter(f"{_some(rounds, 8)} || datum.round == {rounds}")
         .mark_point(size=45, filled=True)
         .encode(x=_x(rounds), y=y, color=colour, shape=shape, opacity=faint, tooltip=tooltip)
         .add_params(pick)
@@ -97,9 +101,7 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> a
     return (band + line + marks).properties(height=HEIGHT + 40, width="container")
 
 
-def one_line(
-    name: str, title: str, rounds: int, scale: alt.Scale | None = None, format: str = ".3~g"
-) -> alt.LayerChart:
+def one_line(name: str, title: str, rounds: int, scale: alt.Scale | None = None, format: str = ".3~g") -> Any:
     """One quantity of the chosen run."""
     options: dict[str, Any] = {} if scale is None else {"scale": scale}
     base = (
@@ -112,9 +114,8 @@ def one_line(
         )
     )
     line = base.mark_line(color=OKABE_ITO[0], strokeWidth=1.5)
-    return (line + base.mark_point(color=OKABE_ITO[0], filled=True, size=18)).properties(
-        height=HEIGHT - 60, width="container"
-    )
+    points = base.transform_filter(_some(rounds)).mark_point(color=OKABE_ITO[0], filled=True, size=18)
+    return (line + points).properties(height=HEIGHT - 60, width="container")
 
 
 BOUNDS = {
@@ -124,26 +125,25 @@ BOUNDS = {
 }
 
 
-def bounds(rounds: int) -> alt.LayerChart:
+def bounds(rounds: int) -> Any:
     """The discrepancy against its pointwise bound and its bound in expectation."""
     names = list(BOUNDS.values())
     legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=340, symbolOpacity=1)
-    scale = {"domain": names}
     base = alt.Chart(alt.NamedData("bounds")).encode(
         x=_x(rounds),
         y=alt.Y("value:Q", title="squared distance to beta", axis=alt.Axis(format=".2~g")),
-        color=alt.Color("kind:N", scale=alt.Scale(**scale, range=list(OKABE_ITO[:3])), legend=legend),
+        color=alt.Color("kind:N", scale=alt.Scale(domain=names, range=list(OKABE_ITO[:3])), legend=legend),
         tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("round:Q"), alt.Tooltip("value:Q", format=".3g")],
     )
-    dash = alt.StrokeDash("kind:N", scale=alt.Scale(**scale, range=[list(d) for d in DASHES[:3]]), legend=legend)
-    shape = alt.Shape("kind:N", scale=alt.Scale(**scale, range=list(SHAPES[:3])), legend=legend)
-    points = base.mark_point(filled=True, size=22).encode(shape=shape)
+    dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=names, range=[list(d) for d in DASHES[:3]]), legend=legend)
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=names, range=list(SHAPES[:3])), legend=legend)
+    points = base.transform_filter(_some(rounds)).mark_point(filled=True, size=22).encode(shape=shape)
     return (base.mark_line(strokeWidth=1.5).encode(strokeDash=dash) + points).properties(
         height=HEIGHT, width="container"
     )
 
 
-def promise(rounds: int) -> alt.LayerChart:
+def promise(rounds: int) -> Any:
     """Realised minus promised utility: the mean over silos, the band from the worst to the best silo, and zero."""
     base = alt.Chart(alt.NamedData("one")).transform_filter("isValid(datum.promise_kept)")
     band = base.mark_area(opacity=0.18, color=OKABE_ITO[2]).encode(x=_x(rounds), y="promise_low:Q", y2="promise_high:Q")
@@ -154,12 +154,14 @@ def promise(rounds: int) -> alt.LayerChart:
         alt.Tooltip("promise_low:Q", title="worst silo", format="+.3f"),
         alt.Tooltip("promise_high:Q", title="best silo", format="+.3f"),
     ]
-    line = base.mark_line(color=OKABE_ITO[2], strokeWidth=2, point=True).encode(x=_x(rounds), y=y, tooltip=tooltip)
+    line = base.mark_line(color=OKABE_ITO[2], strokeWidth=2).encode(x=_x(rounds), y=y, tooltip=tooltip)
+    points = base.transform_filter(_some(rounds)).mark_point(color=OKABE_ITO[2], filled=True, size=18)
+    points = points.encode(x=_x(rounds), y=y, tooltip=tooltip)
     zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(strokeDash=[4, 4], opacity=0.7).encode(y="zero:Q")
-    return (band + line + zero).properties(height=HEIGHT, width="container")
+    return (band + line + points + zero).properties(height=HEIGHT, width="container")
 
 
-def utility_curve() -> alt.LayerChart:
+def utility_curve() -> Any:
     """One silo in one round: measured points, the fit, the threshold gamma, and the weight it is asked to judge."""
     x = alt.X("r:Q", title="aggregation weight r", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("u:Q", title="utility u(r)", scale=alt.Scale(zero=False))
@@ -187,8 +189,11 @@ STATUS_COLOURS = {"joined": "#0072B2", "declined": "#E69F00", "absent": "#c9ced4
 LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused"}
 
 
-def strip(silos: Sequence[str]) -> alt.LayerChart:
-    """Silos by rounds, for figures (the page draws its own on a canvas). Data `strip`: silo, start, end, status; `fallbacks`: round."""
+def strip(silos: Sequence[str]) -> Any:
+    """Silos by rounds, for figures (the page draws its own on a canvas).
+
+    Data `strip`: silo, start, end, status; `fallbacks`: round.
+    """
     cells = (
         alt.Chart(alt.NamedData("strip"))
         .mark_rect(stroke=None)

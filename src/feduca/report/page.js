@@ -138,7 +138,7 @@
     const spec = withSets(name), inner = make("div", "", { "aria-hidden": "true", style: "width:100%" });
     fill(box, [inner]);
     const dark = colour("--paper") !== "#ffffff" && colour("--paper") !== "#fff";
-    const result = await vegaEmbed(inner, spec, { actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark ? "dark" : "light" }, logLevel: name === "curve" ? vega.Error : vega.Warn }); // a silo may have no points
+    const result = await vegaEmbed(inner, spec, { actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark ? "dark" : "light" }, logLevel: name === "curve" ? 1 : 2 }); // errors only there: a silo may have no points
     views[name] = result.view;
   };
   const update = async (name) => { // new data in a chart that stands
@@ -149,7 +149,8 @@
     if (more.open) fill(more.querySelector("div"), [numbers(name)]);
     await views[name].runAsync();
   };
-  const all = async (act) => { for (const name of Object.keys(data.charts)) await act(name); };
+  const breath = () => new Promise((resolve) => setTimeout(resolve));
+  const all = async (act) => { for (const name of Object.keys(data.charts)) { await breath(); await act(name); } };
 
   // ------------------------------------------------------------------------------------------------- the strip
   const mark = (context, letter, x, y, w, h) => { // shape as well as colour, where a cell is large enough for one
@@ -382,9 +383,12 @@
     chosen = Math.min(chosen, data.runs.length - 1);
     silo = Math.min(silo, Math.max(0, run().silos.length - 1));
     drawHead(); drawChoices(); drawRun(); drawKey(); drawStrip(); drawMultiples(); drawSlider();
-    await all(before === JSON.stringify(data.charts) ? update : draw);
-    document.documentElement.dataset.ready = "yes";
+    const act = before === JSON.stringify(data.charts) ? update : draw, first = ["accuracy", "participation"];
+    for (const name of first) await act(name);
+    document.documentElement.dataset.ready = "yes"; // what is on top is there; the rest follows, and lets the reader in between
     document.documentElement.dataset.round = String(run().done);
+    await all((name) => (first.includes(name) ? null : act(name)));
+    document.documentElement.dataset.complete = "yes";
   };
   const poll = async (address, pause) => {
     let version = "", showing = Promise.resolve();

@@ -1,7 +1,7 @@
 """The page: template, style, script, Vega and data in one HTML file that needs nothing else.
 
-The content security policy names the two scripts by their hashes and allows no connection at all (a watched page may talk to its own
-server), so that nothing in a run directory can run as code or leave the page, even if an escape were missing somewhere.
+The content security policy names the two scripts by their hashes and allows no connection at all (a watched page may talk to
+its own server), so that nothing in a run directory can run as code or leave the page, even if an escape were missing somewhere.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _vega() -> str:
     """Vega, Vega-Lite and vega-embed as vl-convert carries them, in a scope of their own."""
     import vl_convert
 
-    bundle = vl_convert.javascript_bundle()
+    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue] (its stub wants an argument)
     if "</script" in bundle.lower() or "<!--" in bundle:
         raise InputError("the Vega bundle of vl-convert would end its script element; use vl-convert-python 1.8 or 1.9")
     return f"(() => {{{bundle}}})();"

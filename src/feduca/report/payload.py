@@ -1,8 +1,8 @@
 """What a page gets to see of its runs: plain JSON, compact, and thinned where a screen could not show more.
 
-A thousand rounds of a hundred silos are 40 MB on disk and must fit a page that opens at once. So curves over rounds are averaged into at
-most a few hundred points, and the details of single silos (reasons, utility curves) are kept for evenly spaced rounds, as many as
-the budget allows; the strip of who was in keeps every round as long as it can. Whatever was thinned is said in `notes`.
+A thousand rounds of a hundred silos are tens of megabytes on disk and must fit a page that opens at once. So curves are
+averaged into at most a few hundred points, and the details of single silos (reasons, utility curves) are kept for evenly spaced
+rounds, as many as the budget allows; the strip of who was in keeps every round as long as it can. What was thinned is in `notes`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from feduca.report.reading import ClientRound, Number, Run, text
 from feduca.report.verdict import average, comparison, figures, labels, verdict
 
 MAX_RUNS = 60
-SERIES_POINTS = 1500  # over all runs
+SERIES_POINTS = 1500  # over all runs ...
+MOST_POINTS = 400  # ... and of one run: more than a chart has pixels for
 STRIP_CELLS = 200_000  # over all runs
 DETAIL_CHARACTERS = 600_000  # over all runs
 CONFIG_CHARACTERS = 60_000  # over all runs
@@ -69,7 +70,7 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         "done": len(run.rounds),
         "planned": run.planned,
         "metric": run.setting("utility", "metric", "accuracy"),
-        "series": _series(run, max(25, SERIES_POINTS // shares), where, notes),
+        "series": _series(run, min(MOST_POINTS, max(25, SERIES_POINTS // shares)), where, notes),
         "fallbacks": [
             [line.round, line.words["fallback"]] for line in run.rounds if line.words["fallback"] is not None
         ],
@@ -181,14 +182,14 @@ class _Curves:
 
         self._family = families.get(run.setting("utility", "family", "quadratic"))
 
-    def at(self, zeta: Sequence[float] | None, r: Sequence[float]) -> list[Number]:
+    def at(self, zeta: Sequence[float] | None, r: Sequence[float]) -> Sequence[Number]:
         if zeta is None or self._family is None or len(zeta) != self._family.size:
             return []
         curve = np.asarray([zeta], float)
         values = [float(self._family.value(curve, np.array([x]))[0]) for x in r]
         return values if np.isfinite(values).all() else []
 
-    def sampled(self, zeta: Sequence[float] | None) -> list[Number]:
+    def sampled(self, zeta: Sequence[float] | None) -> Sequence[Number]:
         if zeta is None or self._family is None or len(zeta) != self._family.size:
             return []
         values = self._family.value(np.asarray([zeta], float), np.asarray(GRID)[:, None])[:, 0]

@@ -1,8 +1,8 @@
 """A run directory, read with suspicion and incrementally.
 
-The directory may still be growing, may be damaged, and may come from a stranger. So: nothing is trusted to have the right type,
-every line and file has a size limit, a line that cannot be read is counted and left out, and what cannot be shown at all is refused
-with one sentence. `RunReader.refresh` reads only what was appended since last time, so that a live page costs little.
+The directory may still be growing, may be damaged, and may come from a stranger. So: nothing is trusted to have the right
+type, every line and file has a size limit, a line that cannot be read is counted and left out, and what cannot be shown at all is
+refused with one sentence. `RunReader.refresh` reads only what was appended since last time, so that a live page costs little.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ROUND_NUMBERS = (
 )  # fmt: skip
 ROUND_WORDS = ("status", "reason", "fallback")
 CLIENT_NUMBERS = (
-    "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept", "r2",
-    "concession", "test_deployed", "test_own", "test_global",
+    "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept",
+    "r2", "concession", "test_deployed", "test_own", "test_global",
 )  # fmt: skip
 
 Number = float | None

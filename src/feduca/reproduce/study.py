@@ -9,7 +9,7 @@ from typing import Any
 
 from feduca import api, config
 from feduca.errors import ConfigError, InputError
-from feduca.reproduce.summary import summarise
+from feduca.reproduce.summary import beside, summarise
 from feduca.study import Cell, cells
 
 STUDIES = (
@@ -26,6 +26,8 @@ STUDIES = (
     "splits",
     "schedules",
     "offers",
+    "offers-quickstart",
+    "offers-validation",
 )
 
 Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
@@ -52,16 +54,26 @@ def plan(
     """The cells of a study, all validated."""
     if name not in STUDIES:
         raise ConfigError(f"there is no study {name!r}; known: {', '.join(STUDIES)}")
-    recipe = config.load(name)
-    everything = cells(recipe, None, smoke)
+    everything = _cells(name, smoke)
     for axis, labels in (keep or {}).items():
         there = list(dict.fromkeys(cell.labels[axis] for cell in everything if axis in cell.labels))
         missing = [label for label in labels if label not in there]
         if missing:
             raise ConfigError(f"--only {axis}={missing[0]}: {name} has {', '.join(there) or 'no such axis'}")
-    chosen = cells(recipe, keep, smoke)
+    chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
     # Settings of the command line come last, over the axes and over the small version.
     return [Cell(cell.labels, cell.recipe.with_settings(settings or {})) for cell in chosen]
+
+
+def _cells(name: str, smoke: bool) -> list[Cell]:
+    """The cells of a recipe, and of those it names in `also`: parts of one study, told apart by the label `study`."""
+    recipe = config.load(name)
+    if not recipe.also:
+        return cells(recipe, None, smoke)
+    parts = [recipe, *(config.load(part) for part in recipe.also)]
+    return [
+        Cell({"study": part.study, **cell.labels}, cell.recipe) for part in parts for cell in cells(part, None, smoke)
+    ]
 
 
 def reproduce(
@@ -93,6 +105,7 @@ def reproduce(
             summary = summarise(cell, [next(finished) for _ in cell.recipe.seeds])
             known[_place(summary)] = summary
         done += len(jobs)
+        known = {_place(cell): cell for cell in beside(list(known.values()))}
         _write(path, list(known.values()))
     watch(total, total, "")
     places = [_place({"labels": dict(cell.labels), "config_hash": cell.recipe.hash()}) for cell in chosen]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,7 +14,7 @@ import numpy as np
 
 from feduca.records import mean
 from feduca.reproduce import paper
-from feduca.runs import RunResult
+from feduca.runs import LAST, RunResult
 from feduca.study import Cell
 
 
@@ -48,12 +50,18 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "split": split,
         "method": method,
         "labels": dict(cell.labels),
+        "study": cell.recipe.study,
+        "start": _start(cell),
+        "train": _start(cell, frozenset({"test_share"})),  # the global test set does not care how a silo judges
+        "mechanism": config["mechanism"]["name"],
         "schedule": config["mechanism"].get("schedule"),
         "rule": config["participation"]["rule"],
+        "ties": config["participation"]["ties"],
         "offer": config["offer"]["kind"],
         "memory": config["memory"]["kind"],
         "rounds": config["rounds"],
         "seeds": [result.seed for result in results],
+        "accuracies": [result.accuracy for result in results],
         "accuracy_mean": mean(accuracies),
         "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
         "participation_mean": mean([result.participation for result in results]),
@@ -69,13 +77,20 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "discrepancy_bound_expected": _curve(results, "discrepancy_bound_expected"),
         "accuracy_by_round": _curve(results, "accuracy"),
         "participation_by_round": _curve(results, "participation"),
-        **_better_off(results),
+        "members_share": _members(results),
+        **_untouched(results),
         "seconds": mean([result.summary["seconds"] for result in results]),
         "peak_mb": _over(results, "peak_mb"),
         "device": device(config),
         "config_hash": cell.recipe.hash(),
         "commit": commit(),
     }
+
+
+def _members(results: Sequence[RunResult]) -> float | None:
+    """The share of silos that have not left for good by the last round."""
+    last = [(r.rounds[-1].get("members"), len(r.clients[-1]["status"])) for r in results]
+    return mean([np.nan if members is None else members / n for members, n in last])
 
 
 def _split(config: Mapping[str, Any]) -> str:
@@ -111,12 +126,80 @@ def _jensen(results: Sequence[RunResult]) -> dict[str, float] | None:
     return dict(zip(("mean", "top50", "top25"), (float(v) for v in np.mean(found, axis=0))))
 
 
-def _better_off(results: Sequence[RunResult]) -> dict[str, float | None]:
-    """On data no decision ever saw, mean over the last ten rounds: what the silo deploys and what it has of its own."""
-    deployed = [record["test_deployed"] for result in results for record in result.clients[-10:]]
-    own = [record["test_own"] for result in results for record in result.clients[-10:]]
-    if any(values is None for values in deployed):
+def _start(cell: Cell, but: frozenset[str] = frozenset()) -> str:
+    """A name for everything that models trained alone depend on besides the seed, `but` some entries of `[task]`."""
+    what = cell.recipe.model_dump(include={"task", "local", "rounds", "engine"})
+    what["engine"] = what["engine"]["precision"]
+    what["task"] = {key: value for key, value in what["task"].items() if key not in but}
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _last(results: Sequence[RunResult], column: str) -> list[list[float | None]] | None:
+    """A column of the silos' records, mean over the last ten rounds: one list over silos per seed; None where unrecorded."""
+    table = []
+    for result in results:
+        seen = [record.get(column) for record in result.clients[-LAST:]]
+        if any(values is None for values in seen):
+            return None
+        silos = zip(*seen)
+        table.append([_short(mean([np.nan if v is None else v for v in silo])) for silo in silos])
+    return table
+
+
+def _untouched(results: Sequence[RunResult]) -> dict[str, Any]:
+    """On data no decision ever saw, per seed and silo: what it deploys, and what it would have had alone if the run knows."""
+    columns = {name: _last(results, f"test_{name}") for name in ("deployed", "own", "global", "alone")}
+    if columns["deployed"] is None:
         return {}
-    flat = [v for values in deployed for v in values if v is not None]
-    own_flat = [v for values in own if values is not None for v in values if v is not None]
-    return {"deployed_test_mean": mean(flat), "own_test_mean": mean(own_flat)}
+    own, shared = columns["own"], columns["global"]
+    return {
+        "deployed_test": columns["deployed"],
+        "alone_test": columns["alone"],
+        "deployed_test_mean": mean(columns["deployed"]),
+        "own_test_mean": None if own is None else mean(np.array(own, float)),
+        "global_test_mean": None if shared is None else mean(shared),
+    }
+
+
+def beside(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The cells of a study with what only their neighbours know: the ceiling, and who is better off than alone.
+
+    The ceiling is the row in which everybody is forced in, the models alone are those of the row in which nobody ever joins (or
+    the run's own, where it trained them), both on the same data, split, seeds and local work.
+    """
+    forced = {c["train"]: c for c in cells if c.get("train") and _is(c, "always")}
+    solo = {c["start"]: c for c in cells if c.get("start") and _is(c, "never")}
+    return [
+        {**cell, **_ceiling(cell, forced.get(cell.get("train"))), **_better_off(cell, solo.get(cell.get("start")))}
+        for cell in cells
+    ]
+
+
+def _is(cell: Mapping[str, Any], rule: str) -> bool:
+    return cell["rule"] == rule and cell["offer"] == "global" and cell.get("mechanism") == "fedavg"
+
+
+def _ceiling(cell: Mapping[str, Any], forced: Mapping[str, Any] | None) -> dict[str, float | None]:
+    if forced is None:
+        return {}
+    by_seed = dict(zip(forced["seeds"], forced["accuracies"]))
+    return {"ceiling_accuracy_mean": mean([by_seed.get(seed, np.nan) for seed in cell["seeds"]])}
+
+
+def _better_off(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Silos of all seeds together; the worst silo both over everything and as the mean over seeds."""
+    deployed, alone = cell.get("deployed_test"), cell.get("alone_test")
+    if deployed is not None and alone is None and solo is not None and solo.get("deployed_test"):
+        by_seed = dict(zip(solo["seeds"], solo["deployed_test"]))
+        alone = [by_seed[seed] for seed in cell["seeds"]] if all(seed in by_seed for seed in cell["seeds"]) else None
+    if deployed is None or alone is None:
+        return {}
+    gains = np.array(deployed, float) - np.array(alone, float)
+    return {
+        "alone_test_mean": mean(np.array(alone, float)),
+        "better_off_share": float((gains > 0).mean()),
+        "not_worse_share": float((gains >= 0).mean()),
+        "gain_mean": mean(gains),
+        "gain_worst": float(gains.min()),
+        "gain_worst_mean": float(gains.min(1).mean()),
+    }

@@ -323,7 +323,7 @@ def input_gradient(
     return out
 
 
-# The tiles that were fastest on an H200 (benchmarks/engine.py sweeps them), in bf16.
+# Tiles that fit two programs on a Hopper multiprocessor; not tuned yet (benchmarks/engine.py sweeps them).
 FORWARD = Tile(places=64, taps=64, warps=4, stages=2)
 FILTER_GRADIENT = Tile(places=64, taps=64, warps=4, stages=2)
 INPUT_GRADIENT = Tile(places=128, taps=64, warps=8, stages=2)

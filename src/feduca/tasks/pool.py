@@ -54,8 +54,10 @@ class Pool:
             )
 
         return Pool(
-            torch.from_numpy(np.ascontiguousarray(x)).to(device),
-            torch.from_numpy(np.ascontiguousarray(y)).to(device),
+            torch.from_numpy(np.require(x, requirements=["C", "W"])).to(
+                device
+            ),  # what was read from a file may be read-only
+            torch.from_numpy(np.require(y, requirements=["C", "W"])).to(device),
             scale(mean),
             scale(std),
         )

@@ -104,6 +104,10 @@ class TorchTask:
         return np.array([len(silo.rows["train"]) for silo in self.members])
 
     @property
+    def validation_examples(self) -> Ints:
+        return np.array([len(silo.rows["validation"]) for silo in self.members])
+
+    @property
     def parameters(self) -> int:
         return self.layout.parameters
 

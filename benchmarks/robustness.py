@@ -1,0 +1,435 @@
+"""What robustness costs and buys: the figures of docs/robustness.md and SECURITY.md.
+
+    python benchmarks/robustness.py [faults|attack|disclosure|checkpoints|plausibility|all] [--smoke]
+    python benchmarks/robustness.py tables
+
+Writes `benchmarks/results/robustness.json` (each part replaces its own entry); `--smoke` runs all of it small and writes nothing.
+`tables` puts the committed figures into the two documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import feduca
+from feduca import api, checkpoint
+from feduca import rounds as loop
+from feduca.errors import RunError
+from feduca.experiment import build
+from feduca.federation import Faulty, Recording
+from feduca.federation.faults import KINDS
+from feduca.runs import environment
+
+RESULT = Path(__file__).parent / "results" / "robustness.json"
+BAD = (1, 4, 7)  # three of the ten silos
+LIGHT = {"local.epochs": 2, "local.batch_size": 20}  # 200 rounds make up for less work in each
+
+
+def _mean_std(values: list[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A third of the silos misbehave
+
+PROTECTIONS: dict[str, dict[str, Any]] = {
+    "gate": {},
+    "gate, norm bound": {"gate.norm": "observed"},
+    "gate, clip to median norm": {"aggregation.clip_median": 1.0},
+    "gate, trimmed mean .3": {"aggregation.kind": "trimmed", "aggregation.trim": 0.3},
+    "gate, median": {"aggregation.kind": "median"},
+    "gate, clip, trimmed mean .3": {
+        "aggregation.clip_median": 1.0,
+        "aggregation.kind": "trimmed",
+        "aggregation.trim": 0.3,
+    },
+}
+SPLITS = {"different classes (5 of 10 each)": 5, "all classes": 10}
+
+
+def _one(settings: dict[str, Any], seed: int, bad: bool, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
+    recipe = api.recipe("quickstart", settings, seed=seed)
+    experiment = build(recipe, seed)
+    federation = Faulty(experiment.federation, BAD, seed, kinds=kinds) if bad else experiment.federation
+    accuracies, largest, refused, joined = [], 0.0, 0, []
+    try:
+        steps = loop.steps(
+            experiment.server, experiment.theta, experiment.task.examples, federation, evaluate=experiment.task.test
+        )
+        for record, clients, _ in steps:
+            accuracies.append(record.accuracy)
+            largest = max(largest, float(np.nanmax(clients.update_norm)))
+            refused += sum(status == "refused" for status in clients.status)
+            joined.append(record.joined)
+        ended = None
+    except RunError as error:
+        ended = str(error)
+    return {
+        "accuracy": float(np.mean(accuracies[-10:])) if ended is None else None,
+        "best": max(accuracies, default=None),
+        "rounds": len(accuracies),
+        "ended": ended,
+        "largest_norm": largest,
+        "refused": refused,
+        "participation": float(np.mean(joined)) / 10 if joined else None,
+    }
+
+
+def faults(smoke: bool) -> dict[str, Any]:
+    rounds, seeds = (4, [0]) if smoke else (200, [0, 1, 2])
+    out: dict[str, Any] = {
+        "rounds": rounds,
+        "seeds": seeds,
+        "silos": 10,
+        "misbehaving": list(BAD),
+        "local": LIGHT,
+        "splits": {},
+    }
+    for split, classes in SPLITS.items():
+        base = {
+            "rounds": rounds,
+            **LIGHT,
+            "task.classes_per_client": classes,
+            "mechanism.name": "fedavg",
+            "participation.rule": "always",
+        }
+        rows: dict[str, Any] = {}
+        bounds: dict[int, float] = {}
+        for name in PROTECTIONS:
+            for bad in (False, True):
+                results = []
+                for seed in seeds:
+                    extra = dict(PROTECTIONS[name])
+                    if extra.get("gate.norm") == "observed":  # what an operator would read off a clean run's records
+                        extra["gate.norm"] = 1.5 * bounds[seed]
+                    result = _one({**base, **extra}, seed, bad)
+                    if name == "gate" and not bad:
+                        bounds[seed] = result["largest_norm"]
+                    results.append(result)
+                key = "faulty" if bad else "clean"
+                rows.setdefault(name, {})[key] = _mean_std([r["accuracy"] for r in results]) | {
+                    "refused_per_round": float(np.mean([r["refused"] for r in results])) / rounds
+                }
+                print(split, "|", name, "|", key, rows[name][key], flush=True)
+        unprotected = [_one({**base, "gate.on": False}, seed, True) for seed in seeds]
+        rows["none"] = {
+            "faulty": {"ended": [r["ended"] for r in unprotected], "rounds": [r["rounds"] for r in unprotected]}
+        }
+        out["splits"][split] = rows
+    # The same faults under FedUCA with its own rule, where silos also judge by Eq. 2.
+    rows = {}
+    for name in ("gate", "gate, clip to median norm", "gate, median"):
+        for bad in (False, True):
+            results = [_one({"rounds": rounds, **LIGHT, **PROTECTIONS[name]}, seed, bad) for seed in seeds]
+            rows.setdefault(name, {})["faulty" if bad else "clean"] = _mean_std([r["accuracy"] for r in results]) | {
+                "participation": float(np.mean([r["participation"] for r in results]))
+            }
+        print("FedUCA |", name, rows[name], flush=True)
+    out["feduca_eq2_different_classes"] = rows
+    return out
+
+
+def attack(smoke: bool) -> dict[str, Any]:
+    """The same three silos send inflated or flipped updates in *every* round: the worst of the faults, without pause."""
+    rounds, seeds = (3, [0]) if smoke else (200, [0, 1, 2])
+    base = {"rounds": rounds, **LIGHT, "mechanism.name": "fedavg", "participation.rule": "always"}
+    rows = {}
+    for name in ("gate", "gate, clip to median norm", "gate, trimmed mean .3", "gate, median"):
+        results = [_one({**base, **PROTECTIONS[name]}, seed, True, ("inflated", "flipped")) for seed in seeds]
+        rows[name] = {
+            "accuracy": _mean_std([r["accuracy"] or 0.0 for r in results]),
+            "ended": [r["ended"] for r in results],
+        }
+        print("attack |", name, rows[name], flush=True)
+    return {"rounds": rounds, "seeds": seeds, "kinds": ["inflated", "flipped"], "rows": rows}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a curve and a threshold reveal
+
+BLURS: dict[str, dict[str, float]] = {
+    "exact": {},
+    "round .02": {"reporting.round": 0.02},
+    "round .05": {"reporting.round": 0.05},
+    "round .1": {"reporting.round": 0.1},
+    "noise .02": {"reporting.noise": 0.02},
+    "noise .05": {"reporting.noise": 0.05},
+    "noise .1": {"reporting.noise": 0.1},
+}
+
+
+def _disclosed(settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    """One quickstart run: what the server saw, and the truth about every silo's labels."""
+    recipe = api.recipe("quickstart", settings, seed=seed)
+    experiment = build(recipe, seed)
+    federation = Recording(experiment.federation)
+    items = list(
+        loop.steps(
+            experiment.server, experiment.theta, experiment.task.examples, federation, evaluate=experiment.task.test
+        )
+    )
+    task: Any = experiment.task
+    labels = task.pool.y.cpu().numpy()
+    counts = np.stack([np.bincount(labels[silo.rows["train"]], minlength=10) for silo in task.members])
+    told = np.stack([np.column_stack([r.zeta, r.gamma]) for r in federation.reports])  # [T, N, 4]
+    first = federation.reports[0]
+    bias = np.asarray(first.theta[:, -10:]) - np.asarray(
+        experiment.theta[-10:]
+    )  # round 1, everybody joins: output biases
+    return {
+        "told": told,
+        "shares": counts / counts.sum(1, keepdims=True),
+        "bias": bias,
+        "participation": float(np.mean([record.participation for record, _, _ in items])),
+        "accuracy": float(np.mean([record.accuracy for record, _, _ in items[-10:]])),
+    }
+
+
+def _same_group(features: np.ndarray, groups: np.ndarray) -> float:
+    """Leave one silo out: is its nearest neighbour among the others of its own class group?"""
+    scaled = (features - features.mean(0)) / np.maximum(features.std(0), 1e-9)
+    distance = np.linalg.norm(scaled[:, None] - scaled[None], axis=2)
+    np.fill_diagonal(distance, np.inf)
+    return float((groups[distance.argmin(1)] == groups).mean())
+
+
+def _entropy(shares: np.ndarray) -> np.ndarray:
+    logs = np.log(np.where(shares > 0, shares, 1.0))
+    return -(shares * logs).sum(1)
+
+
+def disclosure(smoke: bool) -> dict[str, Any]:
+    """How well the server guesses a silo's labels from (a, b, c, gamma), exact or blurred."""
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.model_selection import GroupKFold, cross_val_predict
+
+    seeds, rounds = (range(3), 4) if smoke else (range(8), 30)
+    out: dict[str, Any] = {"seeds": len(seeds), "rounds": rounds, "chance_same_group": 4 / 9, "options": {}}
+    for name, blur in BLURS.items():
+        runs = [_disclosed({"rounds": rounds, **blur}, seed) for seed in seeds]
+        groups = [run["shares"][:, run["shares"][0] > 0].sum(1) > 0.5 for run in runs]  # with silo 0's classes, or not
+        one = [_same_group(run["told"][-1], g) for run, g in zip(runs, groups)]
+        every = [_same_group(run["told"].transpose(1, 0, 2).reshape(10, -1), g) for run, g in zip(runs, groups)]
+        average = [_same_group(run["told"].mean(0), g) for run, g in zip(runs, groups)]
+        # The shape of a silo's own label distribution, learnt on other federations and applied to this one.
+        told = np.concatenate([run["told"].mean(0) for run in runs])
+        truth = np.concatenate([_entropy(run["shares"]) for run in runs])
+        which = np.repeat(np.arange(len(runs)), 10)
+        folds = GroupKFold(min(4, len(runs)))
+        guess = cross_val_predict(RandomForestRegressor(200, random_state=0), told, truth, groups=which, cv=folds)
+        r2 = 1 - ((truth - guess) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
+        out["options"][name] = {
+            "same_group_one_round": _mean_std(one),
+            "same_group_mean_of_rounds": _mean_std(average),
+            "same_group_all_rounds": _mean_std(every),
+            "label_entropy_r2": float(r2),
+            "participation": _mean_std([run["participation"] for run in runs]),
+            "accuracy": _mean_std([run["accuracy"] for run in runs]),
+        }
+        if name == "exact":
+            out["same_group_from_first_model"] = _mean_std(
+                [_same_group(run["bias"], g) for run, g in zip(runs, groups)]
+            )
+        print(name, out["options"][name], flush=True)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checkpoints
+
+
+def checkpoints(smoke: bool) -> dict[str, Any]:
+    """Seconds of a run with a checkpoint every round and with one at its end only, side by side; and of one by its size."""
+    import torch
+
+    pairs = 1 if smoke else 5
+    rounds = 3 if smoke else 30
+    seconds: dict[str, list[float]] = {"every round": [], "last round only": []}
+    for _ in range(pairs):
+        for name, every in (("every round", 0), ("last round only", 1e9)):
+            with tempfile.TemporaryDirectory(dir=".") as out:
+                began = time.perf_counter()
+                feduca.run("quickstart", {"checkpoint.every_s": every}, rounds=rounds, out=out)
+                seconds[name].append(time.perf_counter() - began)
+    sizes = {}
+    for megabytes in (1,) if smoke else (1, 10, 100, 1000):
+        tree = {"own": torch.zeros(megabytes * 2**20 // 4)}
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            path = Path(folder)
+            times = []
+            for i in range(3):
+                began = time.perf_counter()
+                last = checkpoint.write(path, i, tree)
+                times.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            checkpoint.read(last)
+            sizes[f"{megabytes} MiB"] = {
+                "write_s": float(np.median(times)), "read_s": time.perf_counter() - began
+            }  # fmt: skip
+    middle = {name: float(np.median(values)) for name, values in seconds.items()}
+    return {
+        "quickstart_rounds": rounds,
+        "pairs": pairs,
+        "seconds": middle,
+        "ratio": middle["every round"] / middle["last round only"],
+        "by_size": sizes,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plausibility
+
+
+def plausibility(smoke: bool) -> dict[str, Any]:
+    """How often honest silos are flagged, and how often a silo that inflates its threshold is."""
+    seeds, rounds = ([0], 4) if smoke else (range(5), 30)
+    out: dict[str, Any] = {"seeds": len(seeds), "rounds": rounds, "flagged_share": {}}
+    for share in (0.0, 0.05, 0.1, 0.2):
+        settings = {"reporting.kind": "inflate", "reporting.share": share, "reporting.clients": [3], "rounds": rounds}
+        liar, honest = [], []
+        for seed in seeds:
+            result = feduca.run("quickstart", settings, seed=seed)
+            flags = np.array([[bool(text) for text in record["advice"] or [""] * 10] for record in result.clients])
+            liar.append(flags[:, 3].mean())
+            honest.append(np.delete(flags, 3, axis=1).mean())
+        out["flagged_share"][str(share)] = {"the liar": float(np.mean(liar)), "the others": float(np.mean(honest))}
+        print(share, out["flagged_share"][str(share)], flush=True)
+    return out
+
+
+PARTS = {
+    "faults": faults,
+    "attack": attack,
+    "disclosure": disclosure,
+    "checkpoints": checkpoints,
+    "plausibility": plausibility,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Documents
+
+
+def _percent(value: dict[str, float]) -> str:
+    return f"{100 * value['mean']:.1f} +- {100 * value['std']:.1f}"
+
+
+def tables() -> None:
+    """Put the committed figures into docs/robustness.md and SECURITY.md."""
+    from tables import markdown, replace_tables  # beside this file
+
+    whole = json.loads(RESULT.read_text())
+    found, root = whole["faults"], RESULT.parents[2]
+    splits = list(found["splits"])
+    header = ["protection"] + [f"{split}: {what}" for split in splits for what in ("clean", "faulty")]
+    lines = []
+    for name in PROTECTIONS:
+        cells = [found["splits"][split][name][what] for split in splits for what in ("clean", "faulty")]
+        lines.append([name, *map(_percent, cells)])
+    ended = [max(found["splits"][split]["none"]["faulty"]["rounds"]) for split in splits]
+    lines.append(["none", *(cell for last in ended for cell in ("as gate", f"stopped by round {last + 1}"))])
+    eq2 = found["feduca_eq2_different_classes"]
+    costs = whole["checkpoints"]
+    sizes = [[size, f"{1000 * t['write_s']:.0f}", f"{1000 * t['read_s']:.0f}"] for size, t in costs["by_size"].items()]
+    flagged = whole["plausibility"]["flagged_share"]
+    replace_tables(
+        root / "docs" / "robustness.md",
+        {
+            "faults": markdown(header, lines),
+            "eq2": markdown(
+                ["protection", "clean: accuracy", "participation", "faulty: accuracy", "participation"],
+                [
+                    [
+                        name,
+                        *(
+                            cell
+                            for what in ("clean", "faulty")
+                            for cell in (_percent(row[what]), f"{100 * row[what]['participation']:.0f}")
+                        ),
+                    ]
+                    for name, row in eq2.items()
+                ],
+            ),
+            "attack": markdown(
+                ["protection", "accuracy"],
+                [[name, _percent(row["accuracy"])] for name, row in whole["attack"]["rows"].items()],
+            ),
+            "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
+            "ratio": markdown(
+                ["quickstart, 30 rounds", "seconds"],
+                [*([name, f"{t:.2f}"] for name, t in costs["seconds"].items()), ["ratio", f"{costs['ratio']:.2f}"]],
+            ),
+            "plausibility": markdown(
+                ["one silo inflates by", "rounds in which it is flagged, %", "the others, %"],
+                [
+                    [f"{100 * float(k):.0f} %", f"{100 * v['the liar']:.0f}", f"{100 * v['the others']:.1f}"]
+                    for k, v in flagged.items()
+                ],
+            ),
+        },
+    )
+    told = whole["disclosure"]
+    replace_tables(
+        root / "SECURITY.md",
+        {
+            "disclosure": markdown(
+                [
+                    "reports",
+                    "group, one round, %",
+                    "group, mean of rounds, %",
+                    "label entropy, R^2",
+                    "participation %",
+                    "accuracy %",
+                ],
+                [
+                    [
+                        name,
+                        _percent(row["same_group_one_round"]),
+                        _percent(row["same_group_mean_of_rounds"]),
+                        f"{row['label_entropy_r2']:.2f}",
+                        _percent(row["participation"]),
+                        _percent(row["accuracy"]),
+                    ]
+                    for name, row in told["options"].items()
+                ],
+            ),
+            "model": markdown(
+                ["guessing the class group from", "right, %"],
+                [
+                    ["nothing (chance)", f"{100 * told['chance_same_group']:.0f}"],
+                    ["the output biases of one model sent", _percent(told["same_group_from_first_model"])],
+                ],
+            ),
+        },
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, "all", "tables"])
+    parser.add_argument("--smoke", action="store_true")
+    args = parser.parse_args()
+    if args.part == "tables":
+        tables()
+        return
+    for part in PARTS if args.part == "all" else [args.part]:
+        began = time.perf_counter()
+        result = PARTS[part](args.smoke) | {"seconds": None}
+        result["seconds"] = time.perf_counter() - began
+        if not args.smoke:
+            RESULT.parent.mkdir(exist_ok=True)
+            whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+            versions = {"feduca": environment()["feduca"], "torch": environment()["packages"]["torch"]}
+            whole[part] = result | {"command": f"python benchmarks/robustness.py {part}", "versions": versions}
+            RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Does it pay not to do one's part? One silo deviates, all others are honest (`feduca audit --conduct`).
+
+The audit of reports (audit.py) asks about numbers; this one asks about deeds: refusing good offers, free-riding in four ways
+(conduct.py), and lying about one's data, which is inflating the threshold where the mechanism reads it and claiming ten times
+the examples where weights follow examples. All runs of a seed share data, initial model and mini-batches, so that differences
+are due to the deviation. A gain is in the accuracy of the model the silo deploys on its untouched test part, mean over the last
+ten rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feduca import api
+from feduca.audit import DECISIVE, Outcome, outcome, spread
+from feduca.config import Recipe
+from feduca.errors import InputError
+from feduca.experiment import make_task
+from feduca.types import Ints, Task
+
+CLAIM = 10  # how many times its examples a liar claims to have
+INFLATION = 0.05  # by how much a liar inflates its threshold, the paper's smaller figure
+
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "least concession, Eq. 1, ties by loss": {
+        "mechanism.name": "fedavg",
+        "participation.rule": "accuracy",
+        "participation.ties": "loss",
+        "offer.kind": "least-concession",
+    },
+    "FedUCA fresh, Eq. 2": {"mechanism.name": "feduca", "participation.rule": "utility", "offer.kind": "global"},
+}
+DEEDS = ("refuse", "withhold", "echo", "noise", "idle", "inflate", "claim")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Claims:
+    """A task in which one silo claims more training examples than it has; it trains on what it has."""
+
+    task: Task
+    liar: int
+    times: int = CLAIM
+
+    @property
+    def examples(self) -> Ints:
+        told = np.asarray(self.task.examples).copy()
+        told[self.liar] *= self.times
+        return told
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+
+def deviation(deed: str, silo: int, mechanism: str) -> dict[str, Any] | None:
+    """The settings under which `silo` does `deed`; None where the mechanism gives it no lever."""
+    if deed == "inflate":
+        if mechanism != "feduca":
+            return None  # nobody reads the threshold
+        return {"reporting.kind": "inflate", "reporting.share": INFLATION, "reporting.clients": [silo]}
+    if deed == "claim":
+        return {"mechanism.beta": "examples"}
+    return {"conduct.kind": deed, "conduct.clients": [silo]}
+
+
+def incentives(
+    recipe: Recipe,
+    seeds: Sequence[int] = (0, 1, 2),
+    deviators: int = 2,
+    methods: Mapping[str, Mapping[str, Any]] = METHODS,
+    deeds: Sequence[str] = DEEDS,
+    tell: Tell = lambda line: None,
+) -> dict[str, Any]:
+    """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
+    if not 1 <= deviators <= recipe.task.clients:
+        raise InputError(f"--deviators is {deviators}; choose 1 to {recipe.task.clients}, the silos of this recipe")
+    if recipe.task.test_share == 0:
+        raise InputError("an audit of conduct needs data nobody decided by; set task.test_share, for instance to 0.5")
+    rows = []
+    for label, settings in methods.items():
+        chosen = recipe.with_settings(settings)
+        cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds}
+        for seed in seeds:
+            task = make_task(chosen, seed)
+            honest = {False: _play(chosen, {}, seed, task)}
+            for deed in deeds:
+                for k in range(deviators):
+                    changes = deviation(deed, k, chosen.mechanism["name"])
+                    if changes is None:
+                        continue
+                    by_examples = deed == "claim"  # compare with the truth under the same weights
+                    if by_examples not in honest:
+                        honest[by_examples] = _play(chosen, changes, seed, task)
+                    lied = _play(chosen, changes, seed, Claims(task, k) if by_examples else task)
+                    cases[deed].append(_compare(honest[by_examples], lied, k))
+                tell(f"{label}, seed {seed}, {deed}: done")
+        rows += [{"method": label, "deed": deed, **_row(found)} for deed, found in cases.items() if found]
+    found = {
+        "recipe": recipe.name,
+        "rounds": recipe.rounds,
+        "silos": recipe.task.clients,
+        "seeds": list(seeds),
+        "deviators": deviators,
+        "judged_on": "untouched test part",
+        "rows": rows,
+    }
+    return found | {"verdict": [sentence(row) for row in rows]}
+
+
+def _play(recipe: Recipe, settings: Mapping[str, Any], seed: int, task: Any) -> Outcome:
+    return outcome(api.run(recipe, settings, seed=seed, task=task))
+
+
+def _compare(honest: Outcome, lied: Outcome, k: int) -> dict[str, float]:
+    others = [b - a for j, (a, b) in enumerate(zip(honest.deployed, lied.deployed)) if j != k]
+    return {
+        "own": lied.deployed[k] - honest.deployed[k],
+        "weight": lied.weight[k] - honest.weight[k],
+        "joined": lied.joined[k] - honest.joined[k],
+        "others": statistics.fmean(others),
+        "accuracy": lied.accuracy - honest.accuracy,
+    }
+
+
+def _row(cases: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    return {
+        "cases": len(cases),
+        "gained": statistics.fmean(case["own"] > 0 for case in cases),
+        "lost": statistics.fmean(case["own"] < 0 for case in cases),
+        **{name: spread([case[name] for case in cases]) for name in cases[0]},
+    }
+
+
+WORDS = {
+    "refuse": "refuses every offer after the first round",
+    "withhold": "takes offers and sends back the shared model, an update of nothing",
+    "echo": "takes offers and sends them back unchanged",
+    "noise": "takes offers and sends noise as large as its real update",
+    "idle": "takes offers, does not train, and sends them back",
+    "inflate": f"inflates its threshold by {INFLATION:.0%}",
+    "claim": f"claims {CLAIM} times its examples where weights follow examples",
+}
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """What one row says, in plain words."""
+    own, others = row["own"], row["others"]
+    mean, error = own["mean"], own["stderr"]
+    decided = error is not None and abs(mean) >= DECISIVE * error and abs(mean) >= 0.001
+    what = ("gains" if mean > 0 else "loses") if decided else "neither clearly gains nor loses"
+    return (
+        f"{row['method']}: a silo that {WORDS[row['deed']]} {what}: {_points(own)} points of its own accuracy (better in"
+        f" {row['gained']:.0%}, worse in {row['lost']:.0%} of {row['cases']} cases); the others {_points(others)}, the shared"
+        f" model {_points(row['accuracy'])}."
+    )
+
+
+def _points(value: Mapping[str, float | None]) -> str:
+    if value["mean"] is None:
+        return "-"
+    error = "" if value["stderr"] is None else f" +- {100 * value['stderr']:.1f}"
+    return f"{100 * value['mean']:+.1f}{error}"
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The audit as plain text: one table and the verdict."""
+    lines = [
+        f"one silo deviates; {found['silos']} silos, {found['rounds']} rounds, seeds {found['seeds']}, judged on its"
+        f" {found['judged_on']}; mean +- standard error, in points",
+        "",
+        f"{'method':<40}{'deed':<10}{'own':>14}{'others':>14}{'shared model':>14}{'better/worse off':>18}",
+    ]
+    for row in found["rows"]:
+        numbers = "".join(f"{_points(row[key]):>14}" for key in ("own", "others", "accuracy"))
+        lines.append(f"{row['method']:<40}{row['deed']:<10}{numbers}{row['gained']:>10.0%} /{row['lost']:>5.0%}")
+    return "\n".join([*lines, "", *found["verdict"]])

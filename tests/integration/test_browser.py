@@ -1,0 +1,419 @@
+"""The pages in a real browser: they open cleanly, alone and quickly, react, and are safe, legible and reachable by keyboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chromium import browser as launched
+from feduca.dashboard import Dashboard
+from feduca.errors import InputError
+from feduca.report import write
+from run_directories import Written, stretched, written
+
+pytestmark = pytest.mark.slow
+
+SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+
+
+def busy() -> bool:
+    """More work on this machine than it has processors for: a wall clock says little then."""
+    return os.getloadavg()[0] > (os.cpu_count() or 1)
+
+
+CURVE = "figure[data-chart=curve] .mark-line path"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as running:
+        yield running
+
+
+class Opened:
+    """A page with a record of everything it complained about and asked for."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(**({"viewport": {"width": 1200, "height": 800}} | context))
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.dialogs: list[str] = []
+        self.page.on("console", lambda m: self.said.append(f"{m.type}: {m.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
+        metrics = self.context.new_cdp_session(self.page)
+        metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+        started = time.perf_counter()
+        self.page.goto(address)
+        self._wait("ready")
+        self.seconds = time.perf_counter() - started
+        found = {m["name"]: m["value"] for m in metrics.send("Performance.getMetrics")["metrics"]}
+        self.processor_seconds = found["TaskDuration"]
+        self._wait("complete")
+
+    def _wait(self, flag: str) -> None:
+        there = f"() => document.documentElement.dataset.{flag}"
+        deadline = time.perf_counter() + 30
+        while not self.page.evaluate(there) and time.perf_counter() < deadline:
+            self.page.wait_for_timeout(20)
+        assert self.page.evaluate(there), self.said
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.context.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Written]:
+    root = tmp_path_factory.mktemp("runs")
+    return [written(root, 8, 40, seed=seed, points=True) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def report(runs: list[Written], tmp_path_factory: pytest.TempPathFactory) -> str:
+    (target,) = write([runs[0].path], tmp_path_factory.mktemp("page") / "report.html")
+    return target.as_uri()
+
+
+@pytest.fixture(scope="module")
+def seeds(runs: list[Written], tmp_path_factory: pytest.TempPathFactory) -> str:
+    (target,) = write([run.path for run in runs], tmp_path_factory.mktemp("page") / "seeds.html")
+    return target.as_uri()
+
+
+def test_opens_without_complaints_and_without_asking_for_anything(browser: Any, report: str) -> None:
+    with Opened(browser, report) as opened:
+        opened.page.wait_for_timeout(300)
+        assert opened.said == []
+        assert opened.asked == [report]
+        drawn = opened.page.eval_on_selector_all("figure[data-chart]:not([hidden]) svg", "all => all.length")
+        assert drawn == 8  # all but the concession, which no offer made
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        opened.page.screenshot(path=SHOTS / "report.png", full_page=True)
+
+
+def test_the_policy_forbids_connections_and_foreign_scripts(browser: Any, report: str) -> None:
+    with Opened(browser, report) as opened:
+        tried = "() => fetch('https://example.org').then(() => 'went out', () => 'held back')"
+        assert opened.page.evaluate(tried) == "held back"
+        opened.page.evaluate("""() => {
+            const script = document.createElement('script');
+            script.textContent = 'window.broken = true'; document.body.append(script);
+        }""")
+        assert opened.page.evaluate("window.broken") is None
+
+
+def test_the_slider_and_the_silo_change_the_curve(browser: Any, report: str) -> None:
+    with Opened(browser, report) as opened:
+        page, seen = opened.page, set()
+        for value in (0, 5, 39):
+            page.locator("#round").fill(str(value))
+            page.wait_for_function(
+                "value => document.getElementById('round-shown').textContent.startsWith(value)", arg=f"{value + 1} "
+            )
+            page.wait_for_timeout(100)
+            seen.add(page.locator(CURVE).first.get_attribute("d"))
+            assert f"round {value + 1}" in page.locator("#silo-sentence").inner_text()
+        assert len(seen) == 3
+        page.locator("#silo-choice").select_option("5")
+        page.wait_for_timeout(100)
+        assert page.locator(CURVE).first.get_attribute("d") not in seen
+        assert "silo-5, round 40" in page.locator("#silo-sentence").inner_text()
+        points = page.locator("figure[data-chart=curve] .mark-symbol path").count()
+        assert points >= 29  # every measured utility, and the diamond at the weight
+
+
+CELLS = """() => {
+    const canvas = document.getElementById('strip'), g = JSON.parse(canvas.dataset.geometry);
+    const context = canvas.getContext('2d'), out = [];
+    for (let k = 0; k < g.silos; k++) {
+        const row = [];
+        for (let t = 0; t < g.columns; t++) {
+            const [r, gr, b] = context.getImageData(t * g.cell + 1, g.header + k * g.tall + 1, 1, 1).data;
+            row.push('#' + [r, gr, b].map((x) => x.toString(16).padStart(2, '0')).join(''));
+        }
+        out.push(row);
+    }
+    return out;
+}"""
+
+
+def test_the_strip_shows_every_client_in_every_round(browser: Any, report: str, runs: list[Written]) -> None:
+    colours = {"j": "#0072b2", "d": "#e69f00", "a": "#c9ced4", "r": "#cc79a7"}
+    with Opened(browser, report, color_scheme="light") as opened:
+        cells = opened.page.evaluate(CELLS)
+    expected = [[colours[letters[k]] for letters in runs[0].status] for k in range(8)]
+    assert cells == expected  # 8 silos x 40 rounds
+
+
+# Contrast ratios as WCAG 2 defines them.
+CONTRAST = """() => {
+    const straight = (x) => { x /= 255; return x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; };
+    const luminance = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(straight);
+        return .2126 * r + .7152 * g + .0722 * b;
+    };
+    const ratio = (a, b) => {
+        const [high, low] = [luminance(a), luminance(b)].sort((p, q) => q - p);
+        return (high + .05) / (low + .05);
+    };
+    const style = (selector) => getComputedStyle(document.querySelector(selector));
+    const lowest = (selector, property, on) =>
+        Math.min(...[...document.querySelectorAll(selector)].map((e) => ratio(getComputedStyle(e)[property], on)));
+    const paper = style('body').backgroundColor, card = style('figure').backgroundColor;
+    return {
+        background: luminance(paper),
+        text: ratio(style('body').color, paper),
+        hint: ratio(style('.hint').color, paper),
+        link: ratio(style('nav a').color, paper),
+        axes: lowest('figure svg text', 'fill', card),
+        lines: lowest('.mark-line path', 'stroke', card),
+    };
+}"""
+
+
+def test_dark_mode_is_legible(browser: Any, report: str) -> None:
+    for scheme in ("dark", "light"):
+        with Opened(browser, report, color_scheme=scheme) as opened:
+            seen = opened.page.evaluate(CONTRAST)
+            assert (seen["background"] < 0.05) == (scheme == "dark")
+            assert min(seen["text"], seen["hint"], seen["link"], seen["axes"]) >= 4.5, (scheme, seen)
+            assert seen["lines"] >= 3, (scheme, seen)
+            if scheme == "dark":
+                opened.page.screenshot(path=SHOTS / "report-dark.png", full_page=True)
+                opened.page.locator("#theme").click()
+                opened.page.wait_for_timeout(500)
+                assert opened.page.evaluate(CONTRAST)["background"] > 0.8
+                assert opened.said == []
+
+
+def test_everything_is_reachable_by_keyboard_and_has_words(browser: Any, report: str) -> None:
+    with Opened(browser, report) as opened:
+        page, reached = opened.page, set()
+        for _ in range(90):
+            page.keyboard.press("Tab")
+            reached.add(
+                page.evaluate("""() => {
+                    const at = document.activeElement;
+                    return at.id || at.getAttribute('aria-label') || at.className;
+                }""")
+            )
+        assert {"theme", "strip", "round", "silo-choice"} <= reached
+        labels = page.eval_on_selector_all(
+            "figure:not([hidden]) [role=img]", "all => all.map((e) => [e.getAttribute('aria-label'), e.tabIndex])"
+        )
+        assert len(labels) == 9
+        assert all(label and len(label) > 40 and index == 0 for label, index in labels)
+        assert {label for label, _ in labels} <= reached | {label for label, _ in labels if "Arrow keys" in label}
+        unnamed = page.eval_on_selector_all(
+            "button, select, input",
+            "all => all.filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).length",
+        )
+        assert unnamed == 0
+        page.locator("#strip").focus()
+        before = page.locator("#strip-readout").inner_text()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        after = page.locator("#strip-readout").inner_text()
+        assert before != after
+        assert after.startswith("silo-1, round 2:")
+        page.locator("#round").focus()
+        page.keyboard.press("ArrowRight")
+        assert page.locator("#round-shown").inner_text() == "3 of 40"
+
+
+def test_every_chart_saves_as_svg_and_png(browser: Any, report: str) -> None:
+    for kind, opening in (
+        ("SVG", b"<svg"),
+        ("PNG", b"\x89PNG"),
+    ):  # a page each: Chromium holds back after ten downloads
+        with Opened(browser, report) as opened:
+            figures = opened.page.locator("figure:not([hidden])")
+            assert figures.count() == 9
+            for i in range(9):
+                with opened.page.expect_download() as download:
+                    figures.nth(i).get_by_role("button", name=kind).click()
+                assert Path(download.value.path()).read_bytes().startswith(opening)
+            assert opened.said == []
+
+
+def test_seeds_form_bands_and_runs_can_be_chosen(browser: Any, seeds: str) -> None:
+    with Opened(browser, seeds) as opened:
+        page = opened.page
+        assert opened.said == []
+        assert page.locator("figure[data-chart=accuracy] .mark-area path").count() == 1
+        assert page.locator("#multiples button").count() == 3
+        before = page.evaluate(CELLS)
+        page.locator("#multiples button").nth(2).click()
+        page.wait_for_timeout(300)
+        assert page.evaluate(CELLS) != before
+        assert page.locator("#run").input_value() == "2"
+
+
+def test_a_phone_shows_it_without_scrolling_sideways_and_paper_in_light(browser: Any, seeds: str) -> None:
+    with Opened(browser, seeds, viewport={"width": 380, "height": 760}, color_scheme="dark") as opened:
+        page = opened.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        page.screenshot(path=SHOTS / "phone.png")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not page.locator("#theme").is_visible()
+        assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_a_thousand_rounds_of_a_hundred_silos_open_quickly_and_stay_responsive(browser: Any, tmp_path: Path) -> None:
+    (target,) = write([stretched(tmp_path, 100, 1000)], tmp_path / "big.html")
+    assert target.stat().st_size < 2_000_000
+    with Opened(browser, target.as_uri()) as opened:
+        assert 0.05 < opened.processor_seconds < 3
+        assert busy() or opened.seconds < 3
+        assert opened.page.locator("#strip").get_attribute("data-cells") == "100000"
+        took = opened.page.evaluate("""async () => {
+            const slider = document.getElementById('round'), times = [];
+            for (const value of [0, 5, 10, 15]) {
+                const started = performance.now();
+                slider.value = value; slider.dispatchEvent(new Event('input'));
+                await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+                times.push(performance.now() - started);
+            }
+            return times.sort((a, b) => a - b)[1];
+        }""")
+        assert took < 500, took
+        assert opened.said == []
+
+
+def test_markup_in_names_is_shown_as_text(browser: Any, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    run = written(tmp_path, [evil, "</script><script>alert(2)</script>", "{{constructor}}", "a"], 6)
+    lines = (run.path / "clients.jsonl").read_text().splitlines()
+    lines[2] = lines[2][:100]  # and a damaged line
+    (run.path / "clients.jsonl").write_text("\n".join(lines) + "\n")
+    (target,) = write([run.path], tmp_path / "evil.html")
+    with Opened(browser, target.as_uri()) as opened:
+        page = opened.page
+        page.locator("#silo-choice").select_option("0")
+        page.wait_for_timeout(200)
+        assert opened.dialogs == []
+        assert opened.asked == [target.as_uri()]
+        assert page.locator("img").count() == 0
+        assert evil in page.locator("#silo-sentence").inner_text()
+        assert "1 lines" in page.locator("#notes").inner_text()
+
+
+# feduca watch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    started: list[Dashboard] = []
+
+    def start(path: Path, host: str = "127.0.0.1") -> Dashboard:
+        dashboard = Dashboard(path, host, port=0)
+        threading.Thread(target=dashboard.serve, daemon=True).start()
+        started.append(dashboard)
+        return dashboard
+
+    yield start
+    for dashboard in started:
+        dashboard.close()
+
+
+def test_a_watched_run_shows_a_new_round_within_two_seconds(browser: Any, serve: Any, tmp_path: Path) -> None:
+    run = Written(tmp_path, ["a", "b", "c"], 12, points=True)
+    dashboard = serve(run.path)
+    with Opened(browser, dashboard.address) as opened:
+        page = opened.page
+        assert "No round has finished yet" in page.locator("#verdict").inner_text()
+        delays = []
+        for round in range(1, 6):
+            run.round()
+            written_at = time.perf_counter()
+            page.wait_for_function(
+                "wanted => document.documentElement.dataset.round === wanted", arg=str(round), timeout=5000
+            )
+            delays.append(time.perf_counter() - written_at)
+        assert (sorted(delays)[2] if busy() else max(delays)) < 2, delays
+        assert page.locator("#strip").get_attribute("data-cells") == "15"
+        assert "round 5 of 12" in page.locator("#verdict").inner_text()
+        assert {url.split("?")[0] for url in opened.asked} == {dashboard.address, dashboard.address + "data.json"}
+        assert opened.said == []
+        page.screenshot(path=SHOTS / "watch.png")
+
+
+def test_a_folder_of_runs_is_a_list(browser: Any, serve: Any, runs: list[Written]) -> None:
+    dashboard = serve(runs[0].path.parent.parent)
+    with Opened(browser, dashboard.address) as opened:
+        page = opened.page
+        page.wait_for_selector("#runs a")
+        assert page.locator("#runs a").count() == 3
+        assert "3 runs: 0 running, 3 finished" in page.locator("#said").inner_text()
+        page.locator("#runs a").first.click()
+        page.wait_for_selector("html[data-round='40']")
+        page.goto(dashboard.address + "together/")
+        page.wait_for_selector("html[data-round='40']")
+        assert page.locator("#multiples button").count() == 3
+        assert opened.said == []
+
+
+def get(address: str, **headers: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_only_this_machine_may_look_unless_there_is_a_token(serve: Any, runs: list[Written]) -> None:
+    local = serve(runs[0].path)
+    assert local.token is None
+    assert get(local.address)[0] == 200
+    assert get(local.address, Host="evil.example")[0] == 403  # a name that was made to point here
+    everywhere = serve(runs[0].path, "0.0.0.0")
+    bare, _, query = everywhere.address.replace("0.0.0.0", "127.0.0.1").partition("?")
+    assert get(bare)[0] == 403
+    assert get(f"{bare}data.json?token=wrong")[0] == 403
+    assert get(f"{bare}?{query}")[0] == 200
+    status, body = get(f"{bare}data.json?{query}")
+    assert (status, len(json.loads(body)["runs"])) == (200, 1)
+
+
+def test_nothing_outside_the_folder_is_served(serve: Any, runs: list[Written]) -> None:
+    dashboard = serve(runs[0].path.parent.parent)
+    (runs[0].path.parent.parent.parent / "status.json").write_text("{}")
+    for path in ("run/..%2F/data.json", "run/../../etc/passwd", "run/%2Fetc/", "..%2Fstatus.json", "run//data.json"):
+        assert get(dashboard.address + path)[0] == 404
+    (runs[0].path.parent.parent.parent / "status.json").unlink()
+
+
+def test_unchanged_data_are_not_sent_twice_and_damage_is_said(serve: Any, tmp_path: Path) -> None:
+    run = written(tmp_path, 2, 3)
+    dashboard = serve(run.path)
+    with urllib.request.urlopen(dashboard.address + "data.json", timeout=10) as answer:
+        version = answer.headers["X-Version"]
+    assert get(f"{dashboard.address}data.json?version={version}") == (204, b"")
+    (run.path / "config.toml").write_text("not = [toml")
+    status, body = get(f"{dashboard.address}data.json?version={version}")
+    assert status == 200
+    assert "is not TOML" in json.loads(body)["error"]
+
+
+def test_a_port_in_use_is_one_line(serve: Any, runs: list[Written]) -> None:
+    dashboard = serve(runs[0].path)
+    with pytest.raises(InputError, match="choose another --port"):
+        Dashboard(runs[0].path, "127.0.0.1", dashboard.port)
+    with pytest.raises(InputError, match="no folder"):
+        Dashboard(runs[0].path / "nowhere")

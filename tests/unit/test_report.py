@@ -1,0 +1,319 @@
+"""The report without a browser: reading with suspicion, thinning, verdicts, the page's promises, figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from feduca.cli import app
+from feduca.errors import InputError
+from feduca.report import charts, figures, page, reading, verdict, write
+from feduca.report.payload import SCALE, payload
+from feduca.utility import Quadratic
+from run_directories import Written, stretched, written
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return written(tmp_path_factory.mktemp("small"), 4, 20, points=True)
+
+
+def embedded(html: str) -> dict:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    assert found
+    return json.loads(found.group(1))
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_reads_back_what_was_written(small: Written) -> None:
+    run = reading.read(small.path)
+    assert run.silos == small.silos
+    assert [c.status for c in run.clients] == small.status
+    assert [line.round for line in run.rounds] == list(range(1, 21))
+    assert (run.state, run.unreadable, run.planned) == ("finished", 0, 20)
+
+
+def test_follows_a_growing_run_and_leaves_half_a_line_for_later(tmp_path: Path) -> None:
+    run = Written(tmp_path, ["a", "b"], 5)
+    run.round()
+    reader = reading.RunReader(run.path)
+    assert len(reader.run.rounds) == len(reader.run.clients) == 1
+    assert not reader.refresh()
+    line = (run.path / "rounds.jsonl").read_text().replace('"round": 1,', '"round": 2,')
+    with (run.path / "rounds.jsonl").open("a") as file:
+        file.write(line[:50])
+        file.flush()
+        reader.refresh()
+        assert len(reader.run.rounds) == 1
+        file.write(line[50:])
+    assert reader.refresh()
+    assert [r.round for r in reader.run.rounds] == [1, 2]
+    assert reader.run.unreadable == 0
+
+
+def test_a_run_started_again_is_read_from_its_beginning(tmp_path: Path) -> None:
+    run = written(tmp_path, 2, 5)
+    reader = reading.RunReader(run.path)
+    assert len(reader.run.rounds) == 5
+    again = Written(tmp_path, run.silos, 5)
+    again.round()
+    assert again.path == run.path
+    reader.refresh()
+    assert len(reader.run.rounds) == len(reader.run.clients) == 1
+
+
+# Hostile directories --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(small: Written, tmp_path: Path) -> Path:
+    path = tmp_path / small.path.name
+    shutil.copytree(small.path, path)
+    return path
+
+
+def test_truncated_and_senseless_lines_are_counted_and_left_out(damaged: Path) -> None:
+    for name in ("rounds", "clients"):
+        file = damaged / f"{name}.jsonl"
+        lines = file.read_text().splitlines()
+        lines[3] = lines[3][: len(lines[3]) // 2]
+        lines[5] = "[1, 2, 3]"
+        lines[7] = '{"round": "seven"}'
+        lines[9] = "[" * 100_000
+        lines[11] = '{"round": 12, "status": 5, "accuracy": ' + "9" * 5000 + "}"
+        file.write_text("\n".join(lines) + "\n")
+    run = reading.read(damaged)
+    assert len(run.clients) == len(run.rounds) == 15
+    assert run.unreadable == 10
+    data = embedded(page.render(page.page_data([run])))
+    assert any("10 lines" in note for note in data["notes"])
+
+
+def test_strange_values_become_undefined(damaged: Path) -> None:
+    lines = (damaged / "clients.jsonl").read_text().splitlines()
+    item = json.loads(lines[0])
+    item |= {"alpha": [None, "x", {}, 1e999], "zeta": [[1], "no", [float("nan")] * 3, [0.1, 0.2, 0.3]], "gamma": [1, 2]}
+    item |= {"status": ["joined", 7, None, "<b>"], "utility_points": {"places": "?", "values": 3}}
+    (damaged / "clients.jsonl").write_text("\n".join([json.dumps(item), *lines[1:]]) + "\n")
+    first = reading.read(damaged).clients[0]
+    assert first.status == "jaaa"
+    assert first.numbers["alpha"] == [None] * 4
+    assert first.numbers["gamma"] == [None] * 4
+    assert first.zeta[1:3] == [None, None]
+    page.render(page.page_data([reading.read(damaged)]))
+
+
+@pytest.mark.parametrize("name", ["rounds", "clients"])
+def test_a_line_of_ten_megabytes_is_refused_in_one_line(damaged: Path, name: str) -> None:
+    with (damaged / f"{name}.jsonl").open("a") as file:
+        file.write('{"round": 99, "x": "' + "a" * 10_000_000 + '"}\n')
+    result = CliRunner().invoke(app, ["report", str(damaged), "-o", str(damaged / "r.html")])
+    assert isinstance(result.exception, InputError)
+    assert "more than 8388608 bytes" in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.toml", "a = [", "is not TOML"),
+        ("env.json", "[]", "is not a JSON object"),
+        ("status.json", "{", "is not a JSON object"),
+        ("config.toml", "a = 1 # " + "x" * 3_000_000, "bytes"),
+    ],
+)
+def test_unreadable_files_are_refused_in_one_line(damaged: Path, name: str, content: str, said: str) -> None:
+    (damaged / name).write_text(content)
+    with pytest.raises(InputError, match=said) as caught:
+        reading.read(damaged)
+    assert "\n" not in str(caught.value)
+
+
+def test_markup_in_names_stays_inside_the_data(tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    run = written(tmp_path, [evil, "a & b", "\u2028<!--", "x" * 1000], 3)
+    html = page.render(page.page_data([reading.read(run.path)]))
+    assert evil not in html
+    assert "<img" not in html.split("<body>")[1].split('id="data"')[1].split("</script>")[0]
+    silos = embedded(html)["runs"][0]["silos"]
+    assert silos[0] == evil  # shown as it is, as text
+    assert len(silos[3]) == reading.MAX_TEXT
+
+
+def test_nothing_to_show_is_said_in_one_line(tmp_path: Path) -> None:
+    empty = Written(tmp_path, ["a"], 3)
+    with pytest.raises(InputError, match="no finished round"):
+        reading.read(empty.path)
+    with pytest.raises(InputError, match="not a run directory"):
+        reading.read(tmp_path / "nowhere")
+
+
+# What the page says ---------------------------------------------------------------------------------------------------
+
+
+def test_the_payload_carries_curves_points_and_strip(small: Written) -> None:
+    run = reading.read(small.path)
+    data = payload([run])
+    shown = data["runs"][0]
+    assert ["".join(column) for column in zip(*shown["strip"])] == small.status
+    assert shown["details"]["rounds"] == list(range(1, 21))
+    entry = shown["details"]["silos"][4][2]
+    zeta = np.array([run.clients[4].zeta[2]])
+    expected = Quadratic().value(zeta, np.array(data["grid"])[:, None])[:, 0]
+    np.testing.assert_allclose(np.array(entry[9]) / SCALE, expected, atol=1e-4)
+    np.testing.assert_allclose(np.array(entry[10]) / SCALE, run.clients[4].points[2], atol=1e-4)
+    assert len(entry[10]) == len(shown["details"]["places"]) == 29
+    assert shown["fallbacks"] == [[17, "tilt"]]
+
+
+def test_the_verdict_names_who_is_out_and_why(small: Written) -> None:
+    said = verdict.verdict(reading.read(small.path))
+    joined = np.mean([letter == "j" for letters in small.status for letter in letters])
+    assert f"{100 * joined:.1f} %" in said[0]
+    out = [k for k, letter in enumerate(small.status[-1]) if letter != "j"]
+    sentence = next(s for s in said if s.startswith(("Out in round 20", "In round 20")))
+    for k in out[: verdict.NAMED]:
+        assert f"silo-{k} (because of {small.status[-1][k]})" in sentence
+
+
+def test_seeds_share_a_name_and_settings_tell_methods_apart(tmp_path: Path) -> None:
+    paths = [written(tmp_path, 3, 4, seed=seed).path for seed in (0, 1)]
+    runs = [reading.read(path) for path in paths]
+    assert len(set(verdict.labels(runs))) == 1
+    (paths[1] / "config.toml").write_text((paths[1] / "config.toml").read_text().replace("delta = 0.5", "delta = 2.0"))
+    first, second = verdict.labels([reading.read(path) for path in paths])
+    assert "delta = 0.5" in first
+    assert "delta = 2.0" in second
+
+
+def test_failed_and_running_runs_say_so(tmp_path: Path) -> None:
+    run = Written(tmp_path, ["a", "b"], 5)
+    run.round()
+    assert any("round 1 of 5" in s for s in verdict.verdict(reading.read(run.path)))
+    run.directory.fail("the disk is full")
+    assert any("the disk is full" in s for s in verdict.verdict(reading.read(run.path)))
+
+
+# The page ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_small_and_needs_nothing_else(small: Written, tmp_path: Path) -> None:
+    (target,) = write([small.path], tmp_path / "r.html")
+    html = target.read_text(encoding="utf-8")
+    assert target.stat().st_size < 2_000_000
+    assert "connect-src 'none'" in html
+    shell = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert not re.search(r"(src|href)=[\"']?https?:", shell)
+    assert set(embedded(html)["charts"]) == set(charts.TITLES)
+
+
+def test_a_thousand_rounds_of_a_hundred_silos_are_thinned_and_it_says_so(tmp_path: Path) -> None:
+    path = stretched(tmp_path, 100, 1000, points=True)
+    data = page.page_data([reading.read(path)])
+    assert len(page.render(data).encode()) < 2_000_000
+    assert len(data["runs"][0]["strip"]) == 100
+    assert len(data["runs"][0]["strip"][0]) == 1000
+    kept = data["runs"][0]["details"]["rounds"]
+    assert kept[0] == 1
+    assert kept[-1] == 1000
+    assert any("of 1000 rounds" in note for note in data["notes"])
+
+
+def test_too_many_runs_are_refused(small: Written) -> None:
+    with pytest.raises(InputError, match="61 runs"):
+        payload([reading.read(small.path)] * 61)
+
+
+def test_a_run_without_curves_still_makes_a_page(small: Written) -> None:
+    run = reading.read(small.path)
+    for c in run.clients:
+        object.__setattr__(c, "zeta", [None] * 4)
+        object.__setattr__(c, "points", [None] * 4)
+    for line in run.rounds:
+        for name in ("slack", "gap", "jensen", "promise_kept", "discrepancy_bound"):
+            line.numbers[name] = None  # type: ignore[index]
+    data = page.page_data([run])
+    assert "nothing was promised" in " ".join(data["verdict"])
+    page.render(data)
+
+
+# Figures ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_figures_are_written_in_three_formats(small: Written, tmp_path: Path) -> None:
+    data = page.page_data([reading.read(small.path)])
+    files = figures.write_figures(data, tmp_path)
+    kinds = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
+    assert {f.stem for f in files} == {
+        "accuracy", "participation", "strip", "curve", "promise", "slack", "gap", "jensen", "discrepancy",
+    }  # fmt: skip
+    for file in files:
+        assert file.read_bytes().startswith(kinds[file.suffix[1:]])
+    assert (tmp_path / "strip.svg").read_text().count("silo-") >= 4
+    assert figures.write_pdf(data, tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_strip_rows_cover_every_cell_once(small: Written) -> None:
+    rows = charts.strip_rows(payload([reading.read(small.path)])["runs"][0])
+    for k, name in enumerate(small.silos):
+        mine = [r for r in rows if r["silo"] == name]
+        letters = "".join(r["status"][0] * round(r["end"] - r["start"]) for r in mine)
+        assert letters == "".join(column[k] for column in small.status)
+
+
+# Colours ----------------------------------------------------------------------------------------------------------------
+
+# Machado, Oliveira, Fernandes 2009, severity 1: how the three colour blindnesses see linear RGB.
+BLINDNESS = {
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    srgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(rgb, 0, 1)
+    f = np.cbrt(xyz / np.array([0.9505, 1.0, 1.089]))
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_the_colours_of_the_strip_survive_colour_blindness(kind: str) -> None:
+    for one, two in itertools.combinations(charts.STATUS_COLOURS.values(), 2):
+        seen = [lab(np.array(BLINDNESS[kind]) @ linear(c)) for c in (one, two)]
+        assert np.linalg.norm(seen[0] - seen[1]) > 10, (one, two)
+
+
+def test_no_two_methods_look_the_same() -> None:
+    looks = [(s[0], tuple(s[1]), s[2]) for s in map(charts.style, range(32))]
+    assert len(set(looks)) == 32
+
+
+# The command ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_page(small: Written, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["report", str(small.path), "-o", str(tmp_path / "deep" / "r.html")])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "deep" / "r.html").stat().st_size > 500_000
+
+
+def test_a_target_that_cannot_be_written_is_one_line(small: Written, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="choose another file"):
+        write([small.path], tmp_path / "file" / "r.html")
