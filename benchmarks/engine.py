@@ -3,15 +3,14 @@
     python benchmarks/engine.py cpu [--out FILE]                ten silos, Fashion-MNIST's MLP (synthetic pixels)
     python benchmarks/engine.py gpu [--data DIR] [--out FILE] [--part kernels round lockstep real]
 
-`gpu` checks every kernel against plain PyTorch, times candidate convolutions, sweeps tiles, and times whole rounds at
-the paper's sizes on synthetic images. `--data DIR` (a folder with cifar-10-batches-bin) adds a short federation on the
-real CIFAR-10.
+`gpu` checks our convolution against plain PyTorch, times it beside others, and times whole rounds at the paper's sizes
+on synthetic images (benchmarks/sweep.py: our kernels one by one, and their tiles). `--data DIR` (a folder with
+cifar-10-batches-bin) adds a short federation on the real CIFAR-10.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 import platform
@@ -269,57 +268,6 @@ def kernels_part() -> None:
                 {"layer": name, "how": how, "precision": precision, "error": error, "fwd": ms_forward, "both": ms_both}
             )
     RESULTS["convolutions"] = table
-    sweep()
-
-
-def sweep() -> None:
-    """Tiles of the three kernels, bf16: the best few of each."""
-    say("\n== tiles (bf16): best three of each, ms")
-    best = {}
-    for name in SHAPES:
-        for job, (work, tiles) in candidates(name).items():
-            found = []
-            for tile in tiles:
-                try:
-                    found.append((timed(functools.partial(work, tile=tile), 10), tile))
-                except Exception:
-                    torch.cuda.synchronize()  # a tile that does not fit the chip is no candidate
-            found.sort(key=lambda pair: pair[0])
-            shown = (f"{ms:.4f} {t.places}x{t.taps} w{t.warps} s{t.stages}" for ms, t in found[:3])
-            say(f"{name} {job:8}", "; ".join(shown))
-            best[f"{name} {job}"] = [(ms, [t.places, t.taps, t.warps, t.stages]) for ms, t in found[:5]]
-    RESULTS["tiles"] = best
-
-
-def candidates(name: str) -> dict[str, tuple[Callable, list]]:
-    """The kernels of one convolution, ready to run, with the tiles worth trying."""
-    from feduca.tasks import kernels
-    from feduca.tasks.kernels import ConvShape, Tile
-
-    channels, side = SHAPES[name]
-    shape = ConvShape(side, side, max(4, channels), 64, 5)
-    x, w, b = conv_case(name)
-    x = x.movedim(2, 4).to(torch.bfloat16).contiguous()
-    w = w.permute(0, 3, 4, 2, 1).reshape(10, shape.taps, 64).to(torch.bfloat16).contiguous()
-    b = b.to(torch.bfloat16)
-    out, winner = kernels.convolve(x, w, b, shape)
-    d = torch.randn_like(out)
-    jobs: dict[str, tuple[Callable, list]] = {
-        "forward": (
-            functools.partial(kernels.convolve, x, w, b, shape),
-            [Tile(p, t, n, s) for p in (64, 128) for t in (32, 64) for n in (4, 8) for s in (2, 3)],
-        ),
-        "filter": (
-            functools.partial(kernels.filter_gradient, x, d, winner, shape),
-            [Tile(p, t, n, s) for p in (32, 64) for t in (64, 128) for n in (4, 8) for s in (2, 3)],
-        ),
-    }
-    if name == "conv2":
-        jobs["input"] = (
-            functools.partial(kernels.input_gradient, d, winner, w, shape),
-            [Tile(p, 64, n, s) for p in (64, 128) for n in (4, 8) for s in (2, 3, 4)],
-        )
-    return jobs
 
 
 def rounds_part(data: Dataset, small: Dataset) -> None:

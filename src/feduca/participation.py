@@ -213,7 +213,8 @@ class Quits:
             np.where(inner.join, situation.offered.loss, situation.own.loss),
         )
         gains = self.better.beats(deployed, alone, situation.validation)
-        behind = np.where(gone, before, np.where(gains, 0, before + 1))
+        judged = np.isfinite(situation.own.accuracy) & ~gone  # in its first round a silo has nothing to judge yet
+        behind = np.where(judged, np.where(gains, 0, before + 1), before)
         left = behind >= self.rounds
         reasons = [
             f"left for good: {self.rounds} rounds without beating its model alone" if out else why

@@ -151,7 +151,7 @@ def advance(
     seen = Round(
         round=state.round,
         joined=joined,
-        active=roster.active(absences, left, server.patience) & ~gone,
+        active=roster.active(absences, gone if left is None else left | gone, server.patience),
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,

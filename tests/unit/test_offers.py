@@ -320,6 +320,17 @@ def test_runs_with_quitting_record_who_is_left(rule):
     assert all(record["status"][gone] == "left" for record in result.clients[first:])
 
 
+@pytest.mark.parametrize("mechanism", ["fedavg", "feduca"])
+def test_when_everybody_has_left_the_shared_model_stands_still(mechanism):
+    settings = {**SMALL, "rounds": 6, "mechanism.name": mechanism, "participation.rule": "never"}
+    thetas, members = [], []
+    for record, _, state in feduca.iterate({}, {**settings, "participation.quits": 2}, task=NumpyTask()):
+        thetas.append(state.theta)
+        members.append(record.members)
+    assert members == [4, 4, 0, 0, 0, 0]  # own models are the models alone: rounds 2 and 3 do not beat them
+    assert np.array_equal(thetas[3], thetas[5])
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Conduct
 

@@ -52,7 +52,8 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
         raise RunError(f"round {t} is over: silo {name} has already answered round {known[-1]} of {asked.run}")
 
     memory = store.before(asked.run, t, theta, how.family)
-    after, report = drive(step(memory, asked, how, task.parameters, np.asarray(task.examples)), task)
+    counts = np.asarray(task.examples), getattr(task, "validation_examples", None)
+    after, report = drive(step(memory, asked, how, task.parameters, *counts), task)
     store.save(asked.run, Entry(t, fingerprint, after, report))
     m = report.measurements
     store.log(

@@ -25,7 +25,7 @@ from feduca.utility import family as family_of
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
-HUGE = 1e100  # squares of utilities have to be numbers, too
+LARGEST = 1e100  # squares of utilities have to be numbers, too
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,11 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
         raise ProblemError(
             f"client {k}: gamma = {thresholds[k]} is not a threshold; give a number, or null or -inf for no demand"
         )
-    if np.abs(curves).max() > HUGE or thresholds.max() > HUGE:
+    if np.abs(curves).max() > LARGEST or thresholds.max() > LARGEST:
         worst = np.maximum(np.abs(curves).max(axis=1), thresholds)
         k = int(np.argmax(worst))
         raise ProblemError(
-            f"client {k}: a curve or threshold holds {worst[k]:.3g}, beyond {HUGE:.0e}; rescale utilities"
+            f"client {k}: a curve or threshold holds {worst[k]:.3g}, beyond {LARGEST:.0e}; rescale utilities"
         )
     return chosen, curves, thresholds
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from feduca.tasks import kernels
+from feduca.tasks import kernels, step_kernels
 from feduca.tasks.batches import Plan
 from feduca.tasks.kernels import ConvShape
 from feduca.tasks.layout import Layout
@@ -26,6 +26,7 @@ from feduca.types import LocalSpec
 
 ALIGN = 64  # parameters start at multiples of this many numbers, as fast products want
 UNROLL = 16  # steps per graph, at most
+NARROW = 32  # numbers in a filter's row up to which the first convolution reads it as one place
 
 
 def fits(module: object, criterion: Criterion, spec: LocalSpec) -> bool:
@@ -36,6 +37,7 @@ def fits(module: object, criterion: Criterion, spec: LocalSpec) -> bool:
         and spec.optimiser == "sgd"
         and not spec.momentum
         and spec.objective == "mean"
+        and not (spec.augment and isinstance(module, MLP))  # images that are flat already cannot be moved
     )
 
 
@@ -52,6 +54,7 @@ class Slot:
     shape: tuple[int, ...]  # padded
     real: tuple[slice, ...]  # the part that is not padding
     turn: tuple[int, ...] | None = None  # axes of the model's tensor in the order they have here
+    joined: tuple[int, int] | None = None  # the second and third of these axes, where they are one axis here
 
     def view(self, flat: Tensor) -> Tensor:
         size = math.prod(self.shape)
@@ -67,6 +70,8 @@ class Network:
     slots: dict[str, Slot]
     size: int
     classes: int
+    image: tuple[int, ...] = ()  # rows, columns and channels of an example, where there are convolutions
+    across: int = 1  # columns of the image that lie side by side in the first convolution's input
 
     @staticmethod
     def of(module: MLP | CNN) -> Network:
@@ -74,26 +79,34 @@ class Network:
         slots: dict[str, Slot] = {}
         end = 0
 
-        def add(name: str, shape: tuple[int, ...], real: tuple[int, ...], turn: tuple[int, ...] | None = None) -> None:
+        def add(
+            name: str,
+            shape: tuple[int, ...],
+            real: tuple[int, ...],
+            turn: tuple[int, ...] | None = None,
+            joined: tuple[int, int] | None = None,
+        ) -> None:
             nonlocal end
-            slots[name] = Slot(name, end, shape, tuple(slice(0, n) for n in real), turn)
+            slots[name] = Slot(name, end, shape, tuple(slice(0, n) for n in real), turn, joined)
             end += _up(math.prod(shape), ALIGN)
 
-        convs = []
+        convs, image, across = [], (), 1
         if isinstance(module, CNN):
             channels, rows, columns = module.shape
+            image = (rows, columns, channels)
+            k, outputs = module.kernel, module.filters
             for name in ("conv1", "conv2"):
-                shape = ConvShape(rows, columns, max(4, channels), module.filters, module.kernel)
-                k = module.kernel
-                add(
-                    f"{name}.weight",
-                    (k, k, shape.channels, shape.outputs),
-                    (k, k, channels, shape.outputs),
-                    (2, 3, 1, 0),
-                )
-                add(f"{name}.bias", (shape.outputs,), (shape.outputs,))
+                if k * channels <= NARROW:  # few channels: a row of the filter is one place with more of them
+                    across = k
+                    wide = max(16, 1 << (k * channels - 1).bit_length())
+                    shape = ConvShape(rows, columns - k + 1, wide, outputs, k, across=1)
+                    add(f"{name}.weight", (k, wide, outputs), (k, k * channels, outputs), (2, 3, 1, 0), (k, channels))
+                else:
+                    shape = ConvShape(rows, columns, channels, outputs, k)
+                    add(f"{name}.weight", (k, k, channels, outputs), (k, k, channels, outputs), (2, 3, 1, 0))
+                add(f"{name}.bias", (outputs,), (outputs,))
                 convs.append((name, shape))
-                (rows, columns), channels = shape.pooled, shape.outputs
+                (rows, columns), channels = shape.pooled, outputs
         dense = []
         for i, layer in enumerate(module.layers):
             n, m = layer.weight.shape  # type: ignore[union-attr]
@@ -101,13 +114,14 @@ class Network:
             add(f"layers.{i}.bias", (_up(m, 8),), (m,))  # type: ignore[arg-type]
             dense.append(f"layers.{i}")
         classes = module.layers[-1].bias.shape[0]  # type: ignore[union-attr]
-        return Network(tuple(convs), tuple(dense), slots, end, int(classes))
+        return Network(tuple(convs), tuple(dense), slots, end, int(classes), image, across)
 
     def load(self, flat: Tensor, entries: dict[str, Tensor]) -> None:
         """Copy a model's tensors `[K, ...]` into the padded vectors."""
         for name, slot in self.slots.items():
             value = entries[name]
             value = value if slot.turn is None else value.permute(0, *(axis + 1 for axis in slot.turn))
+            value = value if slot.joined is None else value.flatten(2, 3)
             slot.view(flat)[(slice(None), *slot.real)] = value
 
     def save(self, flat: Tensor) -> dict[str, Tensor]:
@@ -115,6 +129,7 @@ class Network:
         entries = {}
         for name, slot in self.slots.items():
             value = slot.view(flat)[(slice(None), *slot.real)]
+            value = value if slot.joined is None else value.unflatten(2, slot.joined)
             if slot.turn is not None:
                 back = [slot.turn.index(axis) + 1 for axis in range(len(slot.turn))]
                 value = value.permute(0, *back)
@@ -125,11 +140,8 @@ class Network:
 def prepare(pool: Pool, network: Network, dtype: torch.dtype) -> Tensor:
     """All examples as the first layer wants them: normalised, in the type of the products, padded."""
     n = len(pool.y)
-    if network.convs:
-        shape = network.convs[0][1]
-        out = torch.zeros(n, shape.rows, shape.columns, shape.channels, dtype=dtype, device=pool.x.device)
-    else:
-        out = torch.zeros(n, network.slots[f"{network.dense[0]}.weight"].shape[0], dtype=dtype, device=pool.x.device)
+    sizes = network.image or (network.slots[f"{network.dense[0]}.weight"].shape[0],)
+    out = torch.zeros(n, *sizes, dtype=dtype, device=pool.x.device)
     for a in range(0, n, 10_000):
         index = torch.arange(a, min(n, a + 10_000), device=pool.x.device)
         x = pool.examples(index)
@@ -172,7 +184,9 @@ class Trainer:
         self.codes = empty(steps, clients, batch, dtype=torch.int32) if augment else None
         self.sizes = empty(steps, clients, dtype=torch.int32)
         self.step_number = empty(1, dtype=torch.int32)
-        self.x = empty(clients, batch, *examples.shape[1:], dtype=dtype)
+        first = network.convs[0][1] if network.convs else None
+        sizes = examples.shape[1:] if first is None else (first.rows, first.columns, first.channels)
+        self.x = empty(clients, batch, *sizes, dtype=dtype)
         self.y = empty(clients, batch, dtype=torch.int64)
         self.unroll = max(n for n in range(1, UNROLL + 1) if steps % n == 0)
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -219,23 +233,26 @@ class Trainer:
         """One step of all clients, on the fixed buffers."""
         net = self.network
         weights = self.flat if self.shadow is None else self.shadow
-        kernels.gather(self.examples, self.labels, self.index, self.codes, self.step_number, self.x, self.y)
+        step_kernels.gather(
+            self.examples, self.labels, self.index, self.codes, self.step_number, self.x, self.y, net.across
+        )
         self._backward(weights, *self._forward(net, weights, self.x))
-        kernels.descend(
+        step_kernels.descend(
             self.gradient, self.flat, self.hyper, self.sizes, self.step_number, self.parts,
             clip=self.clip, anchor=self.anchor, shadow=self.shadow,
         )  # fmt: skip
         self.step_number.add_(1)
 
-    def _matrix(self, name: str, shape: ConvShape, flat: Tensor) -> Tensor:
-        """A filter bank as one contiguous matrix per client (the kernels want it so; it is small)."""
-        return self.network.slots[name].view(flat).reshape(len(flat), shape.taps, shape.outputs).contiguous()
+    def _view(self, name: str, flat: Tensor) -> Tensor:
+        """A parameter in `flat`: a bias `[K, M]`, or a matrix `[K, N, M]` (of filters, one row per tap and channel)."""
+        slot = self.network.slots[name]
+        return slot.view(flat) if slot.turn is None else slot.view(flat).flatten(1, -2)
 
     def _forward(self, net: Network, weights: Tensor, h: Tensor) -> tuple[list, list[Tensor], Tensor]:
+        """What the convolutions need to go back, the inputs of the dense layers, and the outputs less the last bias."""
         convolved = []
         for name, shape in net.convs:
-            matrix = self._matrix(f"{name}.weight", shape, weights)
-            bias = net.slots[f"{name}.bias"].view(weights).contiguous()
+            bias, matrix = (self._view(f"{name}.{part}", weights) for part in ("bias", "weight"))
             out, winner = kernels.convolve(h, matrix, bias, shape, self.precision)
             convolved.append((name, shape, h, matrix, winner))
             h = out
@@ -243,32 +260,31 @@ class Trainer:
         inputs = []
         for i, name in enumerate(net.dense):
             inputs.append(h)
-            bias, weight = (net.slots[f"{name}.{part}"].view(weights) for part in ("bias", "weight"))
-            h = torch.baddbmm(bias.unsqueeze(1), h, weight)
+            h = torch.bmm(h, self._view(f"{name}.weight", weights))
             if i + 1 < len(net.dense):
-                h = h.relu_()
+                h = step_kernels.add_rectify(h, self._view(f"{name}.bias", weights))
         return convolved, inputs, h
 
     def _backward(self, weights: Tensor, convolved: list, inputs: list[Tensor], z: Tensor) -> None:
-        net = self.network
-        d = kernels.loss_gradient(z, self.y, self.sizes, self.step_number, net.classes)
+        net, gradient = self.network, self.gradient
+        last = f"{net.dense[-1]}.bias"
+        d = step_kernels.loss_gradient(
+            z, self._view(last, weights), self.y, self.sizes, self.step_number, net.classes, self._view(last, gradient)
+        )
         for i in reversed(range(len(net.dense))):
-            slot = net.slots[f"{net.dense[i]}.weight"]
-            torch.bmm(inputs[i].transpose(1, 2), d, out=slot.view(self.gradient))
-            torch.sum(d, 1, out=net.slots[f"{net.dense[i]}.bias"].view(self.gradient))
+            name = f"{net.dense[i]}.weight"
+            torch.bmm(inputs[i].transpose(1, 2), d, out=self._view(name, gradient))
             if i or convolved:
-                d = torch.bmm(d, slot.view(weights).transpose(1, 2))
+                d = torch.bmm(d, self._view(name, weights).transpose(1, 2))
             if i:
-                d = torch.ops.aten.threshold_backward(d, inputs[i], 0)
+                d = step_kernels.rectify_gradient(d, inputs[i], self._view(f"{net.dense[i - 1]}.bias", gradient))
         for i in reversed(range(len(convolved))):
             name, shape, x, matrix, winner = convolved[i]
-            d = d.view(winner.shape)
-            filters, bias = kernels.filter_gradient(x, d, winner, shape, self.precision)
-            slot = net.slots[f"{name}.weight"]
-            slot.view(self.gradient).copy_(filters.unflatten(1, slot.shape[:3]))
-            net.slots[f"{name}.bias"].view(self.gradient).copy_(bias)
-            if i:
-                d = kernels.input_gradient(d, winner, matrix, shape, self.precision)
+            into = (self._view(f"{name}.weight", gradient), self._view(f"{name}.bias", gradient))
+            below = kernels.backpropagate(
+                x, d.view(winner.shape), winner, matrix, shape, self.precision, into=into, below=i > 0
+            )
+            d = d if below is None else below
 
 
 class Trainers:

@@ -1,11 +1,18 @@
 # pyright: reportMissingImports=false, reportIndexIssue=false
 """GPU kernels (Triton) for K small networks at once: what one training step of the paper's CNN spends its time on.
 
-A convolution, its ReLU and its 2 x 2 pooling are one kernel, so the full-size activation never reaches memory: four
-accumulators hold the four places of a pooling window. What backpropagation needs of it is one byte per pooled value,
-which of the four won (or DEAD: the ReLU was off). Images are `[K, B, rows, columns, channels]`; a filter bank is the
-matrix `[K, rows * columns * channels, outputs]`. Strides are 1, there is no padding; the number of outputs is a power
-of two.
+Forward, a convolution, its ReLU and its 2 x 2 pooling are one kernel, so the full-size activation never reaches memory:
+four accumulators hold the four places of a pooling window. What backpropagation needs of it is one byte per pooled
+value, which of the four won (or DEAD: the ReLU was off).
+
+Backward there are two ways. `masked` reads the pooled gradient and masks it by the winner on the fly, four products per
+tile. `unpooled` first writes the gradient at every place of the convolution's output, zero where nothing won and in a
+border around it; then both gradients are plain products without conditions.
+
+Images are `[K, B, rows, columns, channels]`; a filter bank is the matrix `[K, rows * columns * channels, outputs]`.
+Strides are 1, there is no padding; the number of outputs is a power of two. Parameters and gradients may be views into
+one long vector per client: only the matrix of each client must be contiguous. Sums have a fixed order: no atomics, so a
+step is bit-equal when it is repeated.
 
 Importing this module needs Triton. The kernels are launched only on CUDA tensors (or under TRITON_INTERPRET=1).
 """
@@ -25,22 +32,28 @@ DEAD = 4  # in `winner`: the window's largest value was not above zero
 
 @dataclass(frozen=True)
 class ConvShape:
-    """The sizes of one convolution with pooling."""
+    """The sizes of one convolution with pooling; a filter has `kernel` rows and `across` columns (default: as many)."""
 
     rows: int
     columns: int
     channels: int
     outputs: int
     kernel: int
+    across: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of the filter."""
+        return self.kernel if self.across is None else self.across
 
     @property
     def pooled(self) -> tuple[int, int]:
-        return (self.rows - self.kernel + 1) // 2, (self.columns - self.kernel + 1) // 2
+        return (self.rows - self.kernel + 1) // 2, (self.columns - self.width + 1) // 2
 
     @property
     def taps(self) -> int:
         """Rows of the filter matrix."""
-        return self.kernel * self.kernel * self.channels
+        return self.kernel * self.width * self.channels
 
 
 @dataclass(frozen=True)
@@ -58,41 +71,60 @@ def _dot(a, b, acc, PRECISION: tl.constexpr):
     return tl.dot(a, b, acc, input_precision=PRECISION)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Convolutions
+
+
 @triton.jit
 def _forward(
-    x, w, bias, out, winner, B,
+    x, w, bias, out, winner, w_client, bias_client, B,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(1)
     q = tl.program_id(0) * BQ + tl.arange(0, BQ)
     valid = q < B * PH * PW
+    q = tl.minimum(q, B * PH * PW - 1)  # surplus places repeat the last one: loads need no mask
     image = (k * B + q // (PH * PW)).to(tl.int64)
     place = q % (PH * PW)
     corner = x + (image * (H * W) + (2 * (place // PW)) * W + 2 * (place % PW)) * C
+    filters = w + k.to(tl.int64) * w_client
     o = tl.arange(0, OUT)
+    j = tl.arange(0, BK)
     acc0 = tl.zeros((BQ, OUT), tl.float32)
     acc1 = tl.zeros((BQ, OUT), tl.float32)
     acc2 = tl.zeros((BQ, OUT), tl.float32)
     acc3 = tl.zeros((BQ, OUT), tl.float32)
     for start in range(0, TAPS, BK):
-        tap = start + tl.arange(0, BK)
-        there = tap < TAPS
-        offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
-        f = tl.load(w + (k * TAPS + tap)[:, None] * OUT + o[None, :], mask=there[:, None], other=0.0)
-        at = corner[:, None] + offset[None, :]
-        mask = valid[:, None] & there[None, :]
-        acc0 = _dot(tl.load(at, mask=mask, other=0.0), f, acc0, PRECISION)
-        acc1 = _dot(tl.load(at + C, mask=mask, other=0.0), f, acc1, PRECISION)
-        acc2 = _dot(tl.load(at + W * C, mask=mask, other=0.0), f, acc2, PRECISION)
-        acc3 = _dot(tl.load(at + (W * C + C), mask=mask, other=0.0), f, acc3, PRECISION)
+        if C == BK:  # one place of the filter at a time: one scalar offset
+            at = corner[:, None] + (((start // C) // KW * W + (start // C) % KW) * C + j)[None, :]
+        else:
+            tap = start + j
+            at = corner[:, None] + (((tap // C) // KW * W + (tap // C) % KW) * C + tap % C)[None, :]
+        if TAPS % BK == 0:
+            f = tl.load(filters + (start + j)[:, None] * OUT + o[None, :])
+            a0 = tl.load(at)
+            a1 = tl.load(at + C)
+            a2 = tl.load(at + W * C)
+            a3 = tl.load(at + (W * C + C))
+        else:
+            there = start + j < TAPS
+            f = tl.load(filters + (start + j)[:, None] * OUT + o[None, :], mask=there[:, None], other=0.0)
+            a0 = tl.load(at, mask=there[None, :], other=0.0)
+            a1 = tl.load(at + C, mask=there[None, :], other=0.0)
+            a2 = tl.load(at + W * C, mask=there[None, :], other=0.0)
+            a3 = tl.load(at + (W * C + C), mask=there[None, :], other=0.0)
+        acc0 = _dot(a0, f, acc0, PRECISION)
+        acc1 = _dot(a1, f, acc1, PRECISION)
+        acc2 = _dot(a2, f, acc2, PRECISION)
+        acc3 = _dot(a3, f, acc3, PRECISION)
     best, which = acc0, tl.zeros((BQ, OUT), tl.int32)
     which = tl.where(acc1 > best, 1, which)
     best = tl.maximum(best, acc1)
     which = tl.where(acc2 > best, 2, which)
     best = tl.maximum(best, acc2)
     which = tl.where(acc3 > best, 3, which)
-    best = tl.maximum(best, acc3) + tl.load(bias + k * OUT + o).to(tl.float32)[None, :]
+    best = tl.maximum(best, acc3) + tl.load(bias + k.to(tl.int64) * bias_client + o).to(tl.float32)[None, :]
     which = tl.where(best > 0, which, 4)
     to = (image * (PH * PW) + place)[:, None] * OUT + o[None, :]
     tl.store(out + to, tl.maximum(best, 0.0).to(out.dtype.element_ty), mask=valid[:, None])
@@ -100,11 +132,34 @@ def _forward(
 
 
 @triton.jit
-def _filter_gradient(
-    x, d, winner, parts, bias_parts, B, K,
+def _unpool(
+    d, winner, out, bias_parts, B, K,
+    PH: tl.constexpr, PW: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    OUT: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """The gradient at every place of the convolution's output, with a border of zeros; sums for the bias."""
+    k = tl.program_id(1)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
+    valid = p < B * HP * WP
+    image = (k * B + p // (HP * WP)).to(tl.int64)
+    place = p % (HP * WP)
+    y = place // WP - TOP
+    z = place % WP - LEFT
+    inside = valid & (y >= 0) & (y < 2 * PH) & (z >= 0) & (z < 2 * PW)
+    o = tl.arange(0, OUT)
+    at = (image * (PH * PW) + (y // 2) * PW + z // 2)[:, None] * OUT + o[None, :]
+    g = tl.load(d + at, mask=inside[:, None], other=0.0)
+    which = tl.load(winner + at, mask=inside[:, None], other=4)
+    g = tl.where(which.to(tl.int32) == (y % 2 * 2 + z % 2)[:, None], g, tl.zeros_like(g))
+    tl.store(out + (image * (HP * WP) + place)[:, None] * OUT + o[None, :], g, mask=valid[:, None])
+    tl.store(bias_parts + (tl.program_id(0) * K + k) * OUT + o, tl.sum(g.to(tl.float32), 0))
+
+
+@triton.jit
+def _filter_masked(
+    x, d, winner, parts, bias_parts, B, K, EACH,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
-    PH: tl.constexpr, PW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, EACH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(1)
     split = tl.program_id(2)
@@ -135,14 +190,69 @@ def _filter_gradient(
             tl.trans(tl.load(at + (W * C + C), mask=mask, other=0.0)), tl.where(which == 3, g, zero), acc, PRECISION
         )
     row = split * K + k
-    tl.store(parts + (row * TAPS + tap)[:, None] * OUT + o[None, :], acc, mask=there[:, None])
+    tl.store(parts + (row.to(tl.int64) * TAPS + tap)[:, None] * OUT + o[None, :], acc, mask=there[:, None])
     if tl.program_id(0) == 0:
         tl.store(bias_parts + row * OUT + o, bias)
 
 
 @triton.jit
-def _input_gradient(
-    d, winner, w, out, B,
+def _filter_unpooled(
+    x, dense, parts, B, K, EACH,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    k = tl.program_id(1)
+    split = tl.program_id(2)
+    tap = tl.program_id(0) * BK + tl.arange(0, BK)
+    there = tap < TAPS
+    offset = ((tap // C) // KW * W + (tap // C) % KW) * C + tap % C
+    o = tl.arange(0, OUT)
+    count = B * (4 * PH * PW)
+    acc = tl.zeros((BK, OUT), tl.float32)
+    for start in range(0, EACH, BQ):
+        q = split * EACH + start + tl.arange(0, BQ)
+        valid = q < count
+        q = tl.minimum(q, count - 1)
+        image = (k * B + q // (4 * PH * PW)).to(tl.int64)
+        y = q % (4 * PH * PW) // (2 * PW)
+        z = q % (2 * PW)
+        at = x + ((image * (H * W) + y * W + z) * C)[:, None] + offset[None, :]
+        a = tl.load(at) if TAPS % BK == 0 else tl.load(at, mask=there[None, :], other=0.0)
+        to = (image * (HP * WP) + (y + TOP) * WP + z + LEFT)[:, None] * OUT + o[None, :]
+        g = tl.load(dense + to, mask=valid[:, None], other=0.0)
+        acc = _dot(tl.trans(a), g, acc, PRECISION)
+    row = (split * K + k).to(tl.int64)
+    tl.store(parts + (row * TAPS + tap)[:, None] * OUT + o[None, :], acc, mask=there[:, None])
+
+
+@triton.jit
+def _fold(
+    parts, bias_parts, gradient, bias_gradient, client, bias_client, K, SPLITS, BIAS_ROWS,
+    SIZE: tl.constexpr, OUT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Partial sums, added in order, into the places of filters and bias in the gradient."""
+    k = tl.program_id(1)
+    s = tl.arange(0, ROWS)
+    if tl.program_id(0) * BLOCK < SIZE:
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, SPLITS, ROWS):
+            at = ((start + s) * K + k).to(tl.int64)[:, None] * SIZE + i[None, :]
+            total += tl.sum(tl.load(parts + at, mask=(start + s < SPLITS)[:, None] & (i < SIZE)[None, :], other=0.0), 0)
+        tl.store(gradient + k.to(tl.int64) * client + i, total.to(gradient.dtype.element_ty), mask=i < SIZE)
+    else:
+        o = tl.arange(0, OUT)
+        bias = tl.zeros((OUT,), tl.float32)
+        for start in range(0, BIAS_ROWS, ROWS):
+            at = ((start + s) * K + k)[:, None] * OUT + o[None, :]
+            bias += tl.sum(tl.load(bias_parts + at, mask=(start + s < BIAS_ROWS)[:, None], other=0.0), 0)
+        tl.store(bias_gradient + k.to(tl.int64) * bias_client + o, bias.to(bias_gradient.dtype.element_ty))
+
+
+@triton.jit
+def _input_masked(
+    d, winner, w, out, w_client, B,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     PH: tl.constexpr, PW: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -164,101 +274,89 @@ def _input_gradient(
         which = tl.load(winner + at, mask=inside[:, None], other=4)
         mine = ((y % 2) * 2 + z % 2)[:, None]
         g = tl.where(which.to(tl.int32) == mine, g, tl.zeros_like(g))
-        f = tl.load(w + ((k * KH * KW + tap) * C + c)[None, :] * OUT + o[:, None])
+        f = tl.load(w + k.to(tl.int64) * w_client + (tap * C + c)[None, :] * OUT + o[:, None])
         acc = _dot(g, f, acc, PRECISION)
     to = (image * (H * W) + row * W + column)[:, None] * C + c[None, :]
     tl.store(out + to, acc.to(out.dtype.element_ty), mask=valid[:, None])
 
 
 @triton.jit
-def _gather(
-    pool, labels, index, codes, step, x, y, N,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, AUGMENT: tl.constexpr, BLOCK: tl.constexpr,
+def _input_unpooled(
+    dense, w, out, w_client, B,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OUT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Example n of this step, moved and mirrored as its code says (see batches.AUGMENTATIONS), zero from outside."""
-    n = tl.program_id(0)
-    at = tl.load(step).to(tl.int64) * N + n
-    source = tl.load(index + at).to(tl.int64)
-    tl.store(y + n, tl.load(labels + source))
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < H * W * C
-    if AUGMENT:
-        code = tl.load(codes + at)
-        moved = (code // 2) % 2 == 1
-        row = i // (W * C)
-        column = (i // C) % W
-        column = tl.where(code % 2 == 1, W - 1 - column, column)
-        row += tl.where(moved, (code // 4) % 9 - 4, 0).to(tl.int32)
-        column += tl.where(moved, code // 36 - 4, 0).to(tl.int32)
-        seen = inside & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        value = tl.load(pool + source * (H * W * C) + (row * W + column) * C + i % C, mask=seen, other=0.0)
-    else:
-        value = tl.load(pool + source * (H * W * C) + i, mask=inside, other=0.0)
-    tl.store(x + n.to(tl.int64) * (H * W * C) + i, value, mask=inside)
-
-
-@triton.jit
-def _loss_gradient(
-    z, y, sizes, step, d, K, B, classes,
-    WIDTH: tl.constexpr, BB: tl.constexpr, CP: tl.constexpr,
-):  # fmt: skip
-    """Of the mean cross-entropy over the real examples of each client's batch, at the outputs."""
-    k = tl.program_id(0)
-    size = tl.load(sizes + tl.load(step) * K + k)
-    b = tl.program_id(1) * BB + tl.arange(0, BB)
-    c = tl.arange(0, CP)
-    at = (k * B + b)[:, None] * WIDTH + c[None, :]
-    held = (b < B)[:, None] & (c < WIDTH)[None, :]
-    v = tl.load(z + at, mask=held & (c < classes)[None, :], other=-float("inf")).to(tl.float32)
-    v = tl.where((b < B)[:, None], v, 0.0)
-    e = tl.exp(v - tl.max(v, 1)[:, None])
-    p = e / tl.sum(e, 1)[:, None]
-    target = tl.load(y + k * B + b, mask=b < B, other=0)
-    p = tl.where(c[None, :] == target[:, None], p - 1.0, p)
-    p = tl.where((b < size)[:, None] & (c < classes)[None, :], p / tl.maximum(size, 1).to(tl.float32), 0.0)
-    tl.store(d + at, p.to(d.dtype.element_ty), mask=held)
-
-
-@triton.jit
-def _squares(g, p, anchor, hyper, parts, P, BLOCKS, PROX: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums of squares of gradient + decay (+ proximal pull), block by block: `parts[K, BLOCKS]`."""
+    """A program takes one row of the images, a few columns of it, all images: so most taps that only meet the border
+    (near an edge, most of them) are skipped for the whole program. Without that, half the products are with zeros."""
+    HP: tl.constexpr = H + KH - 1
+    WP: tl.constexpr = W + KW - 1
     k = tl.program_id(1)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    at = k.to(tl.int64) * P + i
-    value = tl.load(p + at, mask=i < P, other=0.0)
-    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 1) * value
-    if PROX:
-        total += tl.load(hyper + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
-    tl.store(parts + k * BLOCKS + tl.program_id(0), tl.sum(total * total, 0))
+    tiles = tl.cdiv(W * B, BM)
+    row = tl.program_id(0) // tiles
+    begin = tl.program_id(0) % tiles * BM
+    m = begin + tl.arange(0, BM)
+    valid = m < W * B
+    m = tl.minimum(m, W * B - 1)
+    column = m // B
+    image = (k * B + m % B).to(tl.int64)
+    # tap (i, j) meets the gradient at (row - i, column - j), which is there for 0 <= row - i < 2 PH, likewise columns
+    top = tl.maximum(row - (2 * PH - 1), 0)
+    high = tl.minimum(row, KH - 1) - top + 1
+    left = tl.maximum(begin // B - (2 * PW - 1), 0)
+    wide = tl.minimum(tl.minimum(begin + BM - 1, W * B - 1) // B, KW - 1) - left + 1
+    corner = dense + (image * (HP * WP) + (row + KH - 1) * WP + column + KW - 1) * OUT
+    filters = w + k.to(tl.int64) * w_client
+    o = tl.arange(0, OUT)
+    c = tl.arange(0, C)
+    acc = tl.zeros((BM, C), tl.float32)
+    for t in range(high * wide):
+        i = top + t // wide
+        j = left + t % wide
+        g = tl.load((corner - (i * WP + j) * OUT)[:, None] + o[None, :])
+        f = tl.load(filters + ((i * KW + j) * C + c)[:, None] * OUT + o[None, :])
+        acc = _dot(g, tl.trans(f), acc, PRECISION)
+    to = (image * (H * W) + row * W + column)[:, None] * C + c[None, :]
+    tl.store(out + to, acc.to(out.dtype.element_ty), mask=valid[:, None])
 
 
-@triton.jit
-def _descend(
-    g, p, anchor, shadow, hyper, parts, sizes, step, K, P, BLOCKS,
-    PROX: tl.constexpr, CLIP: tl.constexpr, SHADOW: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """p -= lr * scale * (gradient + decay p (+ mu (p - anchor))) while the client trains; the copy in `shadow`."""
-    k = tl.program_id(1)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    at = k.to(tl.int64) * P + i
-    lr = tl.load(hyper)
-    if CLIP:
-        block = tl.arange(0, PARTS)
-        norm = tl.sqrt(tl.sum(tl.load(parts + k * BLOCKS + block, mask=block < BLOCKS, other=0.0), 0))
-        lr *= tl.minimum(tl.load(hyper + 2) / (norm + 1e-6), 1.0)
-    lr = tl.where(tl.load(sizes + tl.load(step) * K + k) > 0, lr, 0.0)
-    value = tl.load(p + at, mask=i < P, other=0.0)
-    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 1) * value
-    if PROX:
-        total += tl.load(hyper + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
-    value -= lr * total
-    tl.store(p + at, value, mask=i < P)
-    if SHADOW:
-        tl.store(shadow + at, value.to(shadow.dtype.element_ty), mask=i < P)
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiles
+
+# The fastest on an H200 in bf16 (benchmarks/sweep.py tries others), for few channels and for many.
+TILES: dict[str, tuple[Tile, Tile]] = {
+    "forward": (Tile(64, 32, 4, 2), Tile(64, 64, 4, 3)),
+    "filter masked": (Tile(64, 64, 4, 1), Tile(64, 64, 4, 2)),
+    "filter unpooled": (Tile(64, 128, 4, 3), Tile(64, 128, 4, 4)),
+    "input masked": (Tile(128, 16, 8, 2), Tile(128, 64, 8, 2)),
+    "input unpooled": (Tile(128, 16, 4, 3), Tile(128, 64, 4, 4)),
+}
+UNPOOL = (True, True)  # whether the backward pass un-pools, for few channels and for many
+PROGRAMS = 264  # that a filter gradient is cut into, at least: two for each of an H200's 132 multiprocessors
+MANY = 32  # channels
+
+
+def tile_for(job: str, shape: ConvShape, dtype: torch.dtype) -> Tile:
+    """The tile for this work. fp32 takes twice the shared memory of bf16, so it gets no deep pipeline."""
+    tile = TILES[job][shape.channels >= MANY]
+    return replace(tile, stages=min(tile.stages, 2)) if dtype == torch.float32 else tile
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Launchers
+
+
+def _sizes(shape: ConvShape) -> dict[str, int]:
+    rows, columns = shape.pooled
+    return {
+        "H": shape.rows, "W": shape.columns, "C": shape.channels, "OUT": shape.outputs, "KW": shape.width,
+        "PH": rows, "PW": columns,
+    }  # fmt: skip
+
+
+def _inner(t: Tensor) -> Tensor:
+    """`t`, whose clients may lie apart but whose inner axes must be contiguous."""
+    assert t[0].is_contiguous(), f"each client's part must be contiguous, not of strides {t.stride()}"
+    return t
 
 
 def convolve(
@@ -269,17 +367,52 @@ def convolve(
     rows, columns = shape.pooled
     out = torch.empty(K, B, rows, columns, shape.outputs, dtype=x.dtype, device=x.device)
     winner = torch.empty(out.shape, dtype=torch.uint8, device=x.device)
-    tile = tile or _fit(FORWARD, x)
+    tile = tile or tile_for("forward", shape, x.dtype)
     _forward[(triton.cdiv(B * rows * columns, tile.places), K)](
-        x, w, bias, out, winner, B,
-        H=shape.rows, W=shape.columns, C=shape.channels, OUT=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
-        PH=rows, PW=columns, BQ=tile.places, BK=tile.taps, PRECISION=precision,
+        x, _inner(w), _inner(bias), out, winner, w.stride(0), bias.stride(0), B, **_sizes(shape),
+        TAPS=shape.taps, BQ=tile.places, BK=tile.taps, PRECISION=precision,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out, winner
 
 
-def filter_gradient(
+@dataclass(frozen=True)
+class Unpooled:
+    """The gradient at every place of a convolution's output `[K, B, rows, columns, O]`, and partial sums for the bias.
+
+    With a border, there are `kernel - 1` rows and columns of zeros on every side, as the input's gradient needs.
+    """
+
+    values: Tensor
+    bias_parts: Tensor
+    border: tuple[int, int]
+
+
+def unpool(d: Tensor, winner: Tensor, shape: ConvShape, *, border: bool, places: int = 64) -> Unpooled:
+    """Put each pooled gradient where its window's winner was; zeros elsewhere."""
+    K, B, rows, columns, outputs = d.shape
+    top, left = (shape.kernel - 1, shape.width - 1) if border else (0, 0)
+    # With a border as large as the input plus one filter less one: an odd last row, which pooling dropped, is zeros.
+    high, wide = (shape.rows + top, shape.columns + left) if border else (2 * rows, 2 * columns)
+    values = torch.empty(K, B, high, wide, outputs, dtype=d.dtype, device=d.device)
+    programs = triton.cdiv(B * high * wide, places)
+    bias_parts = torch.empty(programs, K, outputs, dtype=torch.float32, device=d.device)
+    _unpool[(programs, K)](
+        d, winner, values, bias_parts, B, K, PH=rows, PW=columns, HP=high, WP=wide, TOP=top, LEFT=left, OUT=outputs,
+        BP=places, num_warps=4,
+    )  # fmt: skip
+    return Unpooled(values, bias_parts, (top, left))
+
+
+def _cut(K: int, tiles: int, places: int, step: int, splits: int | None) -> tuple[int, int]:
+    """Into how many sums a filter gradient is cut, and how many places each adds: enough programs to fill the chip."""
+    if splits is None:
+        splits = max(1, min(triton.cdiv(PROGRAMS, tiles * K), places // (4 * step)))
+    each = triton.cdiv(triton.cdiv(places, splits), step) * step
+    return triton.cdiv(places, each), each
+
+
+def filter_masked(
     x: Tensor,
     d: Tensor,
     winner: Tensor,
@@ -288,102 +421,109 @@ def filter_gradient(
     tile: Tile | None = None,
     splits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of filters `[K, taps, O]` and bias `[K, O]` (both fp32) from `d`, the gradient at the pooled output."""
+    """Partial sums of the gradients of filters `[parts, K, taps, O]` and bias `[parts, K, O]`, from the pooled `d`."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
-    tile = tile or _fit(FILTER_GRADIENT, x)
-    tiles, places = triton.cdiv(shape.taps, tile.taps), B * rows * columns
-    if splits is None:  # enough programs to fill the chip a few times over, each with enough to do
-        splits = max(1, min(triton.cdiv(PROGRAMS, tiles * K), places // 256))
-    each = triton.cdiv(triton.cdiv(places, splits), tile.places) * tile.places
+    tile = tile or tile_for("filter masked", shape, x.dtype)
+    tiles = triton.cdiv(shape.taps, tile.taps)
+    splits, each = _cut(K, tiles, B * rows * columns, tile.places, splits)
     parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
     bias_parts = torch.empty(splits, K, shape.outputs, dtype=torch.float32, device=x.device)
-    _filter_gradient[(tiles, K, splits)](
-        x, d, winner, parts, bias_parts, B, K,
-        H=shape.rows, W=shape.columns, C=shape.channels, OUT=shape.outputs, KW=shape.kernel, TAPS=shape.taps,
-        PH=rows, PW=columns, BQ=tile.places, BK=tile.taps, EACH=each, PRECISION=precision,
-        num_warps=tile.warps, num_stages=tile.stages,
+    _filter_masked[(tiles, K, splits)](
+        x, d, winner, parts, bias_parts, B, K, each, **_sizes(shape), TAPS=shape.taps, BQ=tile.places, BK=tile.taps,
+        PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return parts.sum(0), bias_parts.sum(0)
+    return parts, bias_parts
 
 
-def input_gradient(
+def filter_unpooled(
+    x: Tensor,
+    d: Unpooled,
+    shape: ConvShape,
+    precision: str = "tf32",
+    tile: Tile | None = None,
+    splits: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The same partial sums from the un-pooled gradient."""
+    K, B = x.shape[:2]
+    rows, columns = shape.pooled
+    tile = tile or tile_for("filter unpooled", shape, x.dtype)
+    tiles = triton.cdiv(shape.taps, tile.taps)
+    splits, each = _cut(K, tiles, 4 * B * rows * columns, tile.places, splits)
+    parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
+    high, wide = d.values.shape[2:4]
+    _filter_unpooled[(tiles, K, splits)](
+        x, d.values, parts, B, K, each, **_sizes(shape), TAPS=shape.taps, HP=high, WP=wide,
+        TOP=d.border[0], LEFT=d.border[1], BQ=tile.places, BK=tile.taps,
+        PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return parts, d.bias_parts
+
+
+def fold(parts: Tensor, bias_parts: Tensor, gradient: Tensor, bias_gradient: Tensor) -> None:
+    """Add up partial sums into `gradient[K, taps, O]` and `bias_gradient[K, O]`, which may be views."""
+    splits, K, taps, outputs = parts.shape
+    BLOCK = 512
+    _fold[(triton.cdiv(taps * outputs, BLOCK) + 1, K)](
+        parts, bias_parts, _inner(gradient), _inner(bias_gradient), gradient.stride(0), bias_gradient.stride(0),
+        K, splits, len(bias_parts), SIZE=taps * outputs, OUT=outputs, ROWS=min(8, triton.next_power_of_2(splits)),
+        BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+def input_masked(
     d: Tensor, winner: Tensor, w: Tensor, shape: ConvShape, precision: str = "tf32", tile: Tile | None = None
 ) -> Tensor:
     """The gradient at the convolution's input, `[K, B, H, W, C]`; the channels must be a power of two from 16 on."""
     K, B = d.shape[:2]
-    rows, columns = shape.pooled
     out = torch.empty(K, B, shape.rows, shape.columns, shape.channels, dtype=d.dtype, device=d.device)
-    tile = tile or _fit(INPUT_GRADIENT, d)
-    _input_gradient[(triton.cdiv(B * shape.rows * shape.columns, tile.places), K)](
-        d, winner, w, out, B,
-        H=shape.rows, W=shape.columns, C=shape.channels, OUT=shape.outputs, KH=shape.kernel, KW=shape.kernel,
-        PH=rows, PW=columns, BM=tile.places, PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
+    tile = tile or tile_for("input masked", shape, d.dtype)
+    _input_masked[(triton.cdiv(B * shape.rows * shape.columns, tile.places), K)](
+        d, winner, _inner(w), out, w.stride(0), B, **_sizes(shape), KH=shape.kernel, BM=tile.places,
+        PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
 
 
-# Tiles that fit two programs on a Hopper multiprocessor; not tuned yet (benchmarks/engine.py sweeps them).
-FORWARD = Tile(places=64, taps=64, warps=4, stages=2)
-FILTER_GRADIENT = Tile(places=64, taps=64, warps=4, stages=2)
-INPUT_GRADIENT = Tile(places=128, taps=64, warps=8, stages=2)
-PROGRAMS = 528
-
-
-def _fit(tile: Tile, x: Tensor) -> Tile:
-    """The tile for this type: fp32 takes twice the shared memory."""
-    return replace(tile, stages=min(tile.stages, 2)) if x.dtype == torch.float32 else tile
-
-
-def gather(
-    pool: Tensor, labels: Tensor, index: Tensor, codes: Tensor | None, step: Tensor, x: Tensor, y: Tensor
-) -> None:
-    """Fill `x[K, B, ...]` and `y[K, B]` with the examples `index[step]`, augmented by `codes[step]`."""
-    H, W, C = pool.shape[1:] if pool.dim() == 4 else (1, 1, pool.shape[1])
-    count = y.numel()
-    BLOCK = min(1024, triton.next_power_of_2(H * W * C))
-    _gather[(count, triton.cdiv(H * W * C, BLOCK))](
-        pool, labels, index, index if codes is None else codes, step, x, y, count,
-        H=H, W=W, C=C, AUGMENT=codes is not None, BLOCK=BLOCK, num_warps=4,
+def input_unpooled(
+    d: Unpooled, w: Tensor, shape: ConvShape, precision: str = "tf32", tile: Tile | None = None
+) -> Tensor:
+    """The same from the un-pooled gradient, which must have its border."""
+    K, B = d.values.shape[:2]
+    assert d.border == (shape.kernel - 1, shape.width - 1), "the input's gradient needs the border of zeros"
+    out = torch.empty(K, B, shape.rows, shape.columns, shape.channels, dtype=d.values.dtype, device=d.values.device)
+    tile = tile or tile_for("input unpooled", shape, d.values.dtype)
+    _input_unpooled[(shape.rows * triton.cdiv(B * shape.columns, tile.places), K)](
+        d.values, _inner(w), out, w.stride(0), B, **_sizes(shape), KH=shape.kernel, BM=tile.places,
+        PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
+    return out
 
 
-def loss_gradient(z: Tensor, y: Tensor, sizes: Tensor, step: Tensor, classes: int) -> Tensor:
-    """The gradient of the mean cross-entropy at the outputs `z[K, B, width]`; columns from `classes` on are padding."""
-    K, B, width = z.shape
-    d = torch.empty_like(z)
-    BB = 16
-    _loss_gradient[(K, triton.cdiv(B, BB))](
-        z, y, sizes, step, d, K, B, classes, WIDTH=width, BB=BB, CP=triton.next_power_of_2(width), num_warps=1
-    )
-    return d
-
-
-def descend(
-    g: Tensor,
-    p: Tensor,
-    hyper: Tensor,
-    sizes: Tensor,
-    step: Tensor,
-    parts: Tensor,
+def backpropagate(
+    x: Tensor,
+    d: Tensor,
+    winner: Tensor,
+    w: Tensor,
+    shape: ConvShape,
+    precision: str,
     *,
-    clip: bool,
-    anchor: Tensor | None = None,
-    shadow: Tensor | None = None,
-) -> None:
-    """One SGD step of `p[K, P]` along `g[K, P]`; `hyper` is (lr, decay, clip, mu) and `parts[K, blocks]` is scratch."""
-    K, P = p.shape
-    blocks = parts.shape[1]
-    BLOCK = 4096
-    assert blocks == triton.cdiv(P, BLOCK), "scratch must hold one number per block of 4096 parameters"
-    pull = p if anchor is None else anchor
-    if clip:
-        _squares[(blocks, K)](g, p, pull, hyper, parts, P, blocks, PROX=anchor is not None, BLOCK=BLOCK, num_warps=8)
-    _descend[(blocks, K)](
-        g, p, pull, p if shadow is None else shadow, hyper, parts, sizes, step, K, P, blocks,
-        PROX=anchor is not None, CLIP=clip, SHADOW=shadow is not None, PARTS=triton.next_power_of_2(blocks),
-        BLOCK=BLOCK, num_warps=8,
-    )  # fmt: skip
+    into: tuple[Tensor, Tensor],
+    below: bool,
+    unpooled: bool | None = None,
+) -> Tensor | None:
+    """From the gradient `d` at the pooled output: filters' and bias's into `into`, and the input's if `below`.
+
+    `unpooled` chooses the way (see the module's first lines); without it, the one that was faster for such a shape.
+    """
+    if unpooled is None:
+        unpooled = UNPOOL[shape.channels >= MANY]
+    if unpooled:
+        dense = unpool(d, winner, shape, border=below)
+        fold(*filter_unpooled(x, dense, shape, precision), *into)
+        return input_unpooled(dense, w, shape, precision) if below else None
+    fold(*filter_masked(x, d, winner, shape, precision), *into)
+    return input_masked(d, winner, w, shape, precision) if below else None
 
 
 class ConvReluPool(torch.autograd.Function):
@@ -399,10 +539,12 @@ class ConvReluPool(torch.autograd.Function):
     @staticmethod
     def backward(ctx, d: Tensor):  # type: ignore[override]
         x, w, winner = ctx.saved_tensors
-        d = d.contiguous()
-        gw, gb = filter_gradient(x, d, winner, ctx.shape, ctx.precision)
-        gx = input_gradient(d, winner, w, ctx.shape, ctx.precision) if ctx.needs_input_grad[0] else None
-        return gx, gw.to(w.dtype), gb, None, None
+        gw = torch.empty_like(w)
+        gb = torch.empty(len(w), ctx.shape.outputs, dtype=torch.float32, device=w.device)
+        gx = backpropagate(
+            x, d.contiguous(), winner, w, ctx.shape, ctx.precision, into=(gw, gb), below=ctx.needs_input_grad[0]
+        )
+        return gx, gw, gb, None, None
 
 
 def dot_precision(dtype: torch.dtype) -> str:

@@ -1,0 +1,303 @@
+"""Training on a GPU without autograd: a whole step of all clients as some thirty kernels in a CUDA graph.
+
+For our MLP and CNN under plain SGD. Everything a step needs lies in fixed buffers: parameters as one padded vector per
+client, the round's batches, the number of the step itself. So a graph captured once is replayed for every step of every
+round, and the host does nothing in between.
+
+Under bf16, products are taken in bf16 of a copy of the parameters; the parameters themselves, and every sum, stay fp32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from before import kernels
+from before.kernels import ConvShape
+from feduca.tasks.batches import Plan
+from feduca.tasks.layout import Layout
+from feduca.tasks.metrics import Criterion, cross_entropy
+from feduca.tasks.networks import CNN, MLP
+from feduca.tasks.pool import Pool
+from feduca.types import LocalSpec
+
+ALIGN = 64  # parameters start at multiples of this many numbers, as fast products want
+UNROLL = 16  # steps per graph, at most
+
+
+def fits(module: object, criterion: Criterion, spec: LocalSpec) -> bool:
+    """Whether this training can be done here."""
+    return (
+        (isinstance(module, MLP) or (isinstance(module, CNN) and module.filters in (16, 32, 64, 128)))
+        and criterion.loss is cross_entropy
+        and spec.optimiser == "sgd"
+        and not spec.momentum
+        and spec.objective == "mean"
+    )
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One parameter in the padded vector: where it is, its padded shape, and how it is turned to lie there."""
+
+    name: str
+    place: int
+    shape: tuple[int, ...]  # padded
+    real: tuple[slice, ...]  # the part that is not padding
+    turn: tuple[int, ...] | None = None  # axes of the model's tensor in the order they have here
+
+    def view(self, flat: Tensor) -> Tensor:
+        size = math.prod(self.shape)
+        return flat[:, self.place : self.place + size].unflatten(1, self.shape)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Convolutions, then dense layers, with their places in the padded vector."""
+
+    convs: tuple[tuple[str, ConvShape], ...]
+    dense: tuple[str, ...]
+    slots: dict[str, Slot]
+    size: int
+    classes: int
+
+    @staticmethod
+    def of(module: MLP | CNN) -> Network:
+        """The network of a module. Zero padding stays zero: it gets no gradient and decay keeps it there."""
+        slots: dict[str, Slot] = {}
+        end = 0
+
+        def add(name: str, shape: tuple[int, ...], real: tuple[int, ...], turn: tuple[int, ...] | None = None) -> None:
+            nonlocal end
+            slots[name] = Slot(name, end, shape, tuple(slice(0, n) for n in real), turn)
+            end += _up(math.prod(shape), ALIGN)
+
+        convs = []
+        if isinstance(module, CNN):
+            channels, rows, columns = module.shape
+            for name in ("conv1", "conv2"):
+                shape = ConvShape(rows, columns, max(4, channels), module.filters, module.kernel)
+                k = module.kernel
+                add(
+                    f"{name}.weight",
+                    (k, k, shape.channels, shape.outputs),
+                    (k, k, channels, shape.outputs),
+                    (2, 3, 1, 0),
+                )
+                add(f"{name}.bias", (shape.outputs,), (shape.outputs,))
+                convs.append((name, shape))
+                (rows, columns), channels = shape.pooled, shape.outputs
+        dense = []
+        for i, layer in enumerate(module.layers):
+            n, m = layer.weight.shape  # type: ignore[union-attr]
+            add(f"layers.{i}.weight", (_up(n, 8), _up(m, 8)), (n, m))  # type: ignore[arg-type]
+            add(f"layers.{i}.bias", (_up(m, 8),), (m,))  # type: ignore[arg-type]
+            dense.append(f"layers.{i}")
+        classes = module.layers[-1].bias.shape[0]  # type: ignore[union-attr]
+        return Network(tuple(convs), tuple(dense), slots, end, int(classes))
+
+    def load(self, flat: Tensor, entries: dict[str, Tensor]) -> None:
+        """Copy a model's tensors `[K, ...]` into the padded vectors."""
+        for name, slot in self.slots.items():
+            value = entries[name]
+            value = value if slot.turn is None else value.permute(0, *(axis + 1 for axis in slot.turn))
+            slot.view(flat)[(slice(None), *slot.real)] = value
+
+    def save(self, flat: Tensor) -> dict[str, Tensor]:
+        """A model's tensors out of the padded vectors."""
+        entries = {}
+        for name, slot in self.slots.items():
+            value = slot.view(flat)[(slice(None), *slot.real)]
+            if slot.turn is not None:
+                back = [slot.turn.index(axis) + 1 for axis in range(len(slot.turn))]
+                value = value.permute(0, *back)
+            entries[name] = value
+        return entries
+
+
+def prepare(pool: Pool, network: Network, dtype: torch.dtype) -> Tensor:
+    """All examples as the first layer wants them: normalised, in the type of the products, padded."""
+    n = len(pool.y)
+    if network.convs:
+        shape = network.convs[0][1]
+        out = torch.zeros(n, shape.rows, shape.columns, shape.channels, dtype=dtype, device=pool.x.device)
+    else:
+        out = torch.zeros(n, network.slots[f"{network.dense[0]}.weight"].shape[0], dtype=dtype, device=pool.x.device)
+    for a in range(0, n, 10_000):
+        index = torch.arange(a, min(n, a + 10_000), device=pool.x.device)
+        x = pool.examples(index)
+        x = x.movedim(1, 3) if network.convs else x.flatten(1)
+        out[a : a + len(x), ..., : x.shape[-1]] = x.to(dtype)
+    return out
+
+
+class Trainer:
+    """The buffers and the graph of one kind of training: K clients, a batch size, a number of steps."""
+
+    def __init__(
+        self,
+        network: Network,
+        examples: Tensor,
+        labels: Tensor,
+        *,
+        clients: int,
+        batch: int,
+        steps: int,
+        augment: bool,
+        clip: bool,
+        prox: bool,
+        precision: str,
+    ):
+        device, dtype = examples.device, examples.dtype
+        self.network, self.examples, self.labels = network, examples, labels
+        self.steps, self.clip, self.precision = steps, clip, precision
+
+        def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        self.flat = empty(clients, network.size)
+        self.anchor = empty(clients, network.size) if prox else None
+        self.shadow = empty(clients, network.size, dtype=dtype) if dtype != torch.float32 else None
+        self.gradient = empty(clients, network.size, dtype=dtype)
+        self.parts = empty(clients, -(-network.size // 4096))
+        self.hyper = empty(4)
+        self.index = empty(steps, clients, batch, dtype=torch.int32)
+        self.codes = empty(steps, clients, batch, dtype=torch.int32) if augment else None
+        self.sizes = empty(steps, clients, dtype=torch.int32)
+        self.step_number = empty(1, dtype=torch.int32)
+        self.x = empty(clients, batch, *examples.shape[1:], dtype=dtype)
+        self.y = empty(clients, batch, dtype=torch.int64)
+        self.unroll = max(n for n in range(1, UNROLL + 1) if steps % n == 0)
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def run(
+        self, entries: dict[str, Tensor], plan: Plan, spec: LocalSpec, anchor: dict[str, Tensor] | None
+    ) -> dict[str, Tensor]:
+        """Train the models `entries` by the plan."""
+        if self.flat.is_cuda and self.graph is None:
+            self._capture()
+        self.network.load(self.flat, entries)
+        if self.anchor is not None and anchor is not None:
+            self.network.load(self.anchor, anchor)
+        if self.shadow is not None:
+            self.shadow.copy_(self.flat)
+        self.hyper.copy_(torch.tensor([spec.lr, spec.weight_decay, spec.clip, spec.prox]))
+        self.index.copy_(torch.from_numpy(plan.index))
+        self.sizes.copy_(torch.from_numpy(plan.sizes))
+        if self.codes is not None and plan.augment is not None:
+            self.codes.copy_(torch.from_numpy(plan.augment))
+        self.step_number.zero_()
+        if self.graph is None:
+            for _ in range(self.steps):
+                self.step()
+        else:
+            for _ in range(self.steps // self.unroll):
+                self.graph.replay()
+        return self.network.save(self.flat)
+
+    def _capture(self) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):  # compiles the kernels and lets libraries take their workspaces
+                self.step_number.zero_()
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(self.unroll):
+                self.step()
+
+    def step(self) -> None:
+        """One step of all clients, on the fixed buffers."""
+        net = self.network
+        weights = self.flat if self.shadow is None else self.shadow
+        kernels.gather(self.examples, self.labels, self.index, self.codes, self.step_number, self.x, self.y)
+        self._backward(weights, *self._forward(net, weights, self.x))
+        kernels.descend(
+            self.gradient, self.flat, self.hyper, self.sizes, self.step_number, self.parts,
+            clip=self.clip, anchor=self.anchor, shadow=self.shadow,
+        )  # fmt: skip
+        self.step_number.add_(1)
+
+    def _matrix(self, name: str, shape: ConvShape, flat: Tensor) -> Tensor:
+        """A filter bank as one contiguous matrix per client (the kernels want it so; it is small)."""
+        return self.network.slots[name].view(flat).reshape(len(flat), shape.taps, shape.outputs).contiguous()
+
+    def _forward(self, net: Network, weights: Tensor, h: Tensor) -> tuple[list, list[Tensor], Tensor]:
+        convolved = []
+        for name, shape in net.convs:
+            matrix = self._matrix(f"{name}.weight", shape, weights)
+            bias = net.slots[f"{name}.bias"].view(weights).contiguous()
+            out, winner = kernels.convolve(h, matrix, bias, shape, self.precision)
+            convolved.append((name, shape, h, matrix, winner))
+            h = out
+        h = h.flatten(2)
+        inputs = []
+        for i, name in enumerate(net.dense):
+            inputs.append(h)
+            bias, weight = (net.slots[f"{name}.{part}"].view(weights) for part in ("bias", "weight"))
+            h = torch.baddbmm(bias.unsqueeze(1), h, weight)
+            if i + 1 < len(net.dense):
+                h = h.relu_()
+        return convolved, inputs, h
+
+    def _backward(self, weights: Tensor, convolved: list, inputs: list[Tensor], z: Tensor) -> None:
+        net = self.network
+        d = kernels.loss_gradient(z, self.y, self.sizes, self.step_number, net.classes)
+        for i in reversed(range(len(net.dense))):
+            slot = net.slots[f"{net.dense[i]}.weight"]
+            torch.bmm(inputs[i].transpose(1, 2), d, out=slot.view(self.gradient))
+            torch.sum(d, 1, out=net.slots[f"{net.dense[i]}.bias"].view(self.gradient))
+            if i or convolved:
+                d = torch.bmm(d, slot.view(weights).transpose(1, 2))
+            if i:
+                d = torch.ops.aten.threshold_backward(d, inputs[i], 0)
+        for i in reversed(range(len(convolved))):
+            name, shape, x, matrix, winner = convolved[i]
+            d = d.view(winner.shape)
+            filters, bias = kernels.filter_gradient(x, d, winner, shape, self.precision)
+            slot = net.slots[f"{name}.weight"]
+            slot.view(self.gradient).copy_(filters.unflatten(1, slot.shape[:3]))
+            net.slots[f"{name}.bias"].view(self.gradient).copy_(bias)
+            if i:
+                d = kernels.input_gradient(d, winner, matrix, shape, self.precision)
+
+
+class Trainers:
+    """The trainers of one task, made as they are needed; at most a few are kept, since each holds K models."""
+
+    def __init__(self, module: MLP | CNN, layout: Layout, pool: Pool, limit: int = 4):
+        self.network, self.layout, self.pool, self.limit = Network.of(module), layout, pool, limit
+        self.examples: dict[torch.dtype, Tensor] = {}
+        self.made: dict[tuple, Trainer] = {}
+
+    def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
+        """Train `theta[K, size]` by the plan; returns new models."""
+        half = torch.is_autocast_enabled(theta.device.type)
+        dtype = torch.bfloat16 if half else torch.float32
+        precision = kernels.dot_precision(dtype)
+        steps, clients, batch = plan.index.shape
+        prox = bool(spec.prox) and anchor is not None
+        key = (clients, batch, steps, plan.augment is not None, bool(spec.clip), prox, precision, dtype)
+        with torch.autocast(theta.device.type, enabled=False), torch.no_grad():
+            if dtype not in self.examples:
+                self.examples[dtype] = prepare(self.pool, self.network, dtype)
+            if key not in self.made:
+                while len(self.made) >= self.limit:
+                    del self.made[next(iter(self.made))]
+                self.made[key] = Trainer(
+                    self.network, self.examples[dtype], self.pool.y,
+                    clients=clients, batch=batch, steps=steps, augment=plan.augment is not None,
+                    clip=bool(spec.clip), prox=prox, precision=precision,
+                )  # fmt: skip
+            entries = self.layout.unpack(theta)
+            pull = None if anchor is None or not prox else self.layout.unpack(anchor)
+            return self.layout.pack(self.made[key].run(entries, plan, spec, pull))

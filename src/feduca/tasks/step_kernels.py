@@ -1,0 +1,230 @@
+# pyright: reportMissingImports=false, reportIndexIssue=false
+"""GPU kernels (Triton) around the products of a training step: examples in, loss and ReLU, the step itself.
+
+Biases and gradients may be views into one long vector per client. Sums have a fixed order: a step repeats bit for bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _gather(
+    pool, labels, index, codes, step, x, y, N,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, KW: tl.constexpr, WIDE: tl.constexpr, AUGMENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Example n of this step, moved and mirrored as its code says (see batches.AUGMENTATIONS), zero from outside.
+
+    With KW > 1 each place holds KW neighbouring columns of a row side by side, padded to WIDE numbers: a convolution
+    with filters KW wide is then one with filters one wide, over WIDE channels, whose loads are long and aligned.
+    """
+    COLUMNS: tl.constexpr = W - KW + 1
+    n = tl.program_id(0)
+    at = tl.load(step).to(tl.int64) * N + n
+    source = tl.load(index + at).to(tl.int64)
+    if tl.program_id(1) == 0:
+        tl.store(y + n, tl.load(labels + source))
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < H * COLUMNS * WIDE
+    row = i // (COLUMNS * WIDE)
+    column = (i // WIDE) % COLUMNS + i % WIDE // C
+    channel = i % WIDE % C
+    seen = inside & (i % WIDE < KW * C)
+    if AUGMENT:
+        code = tl.load(codes + at)
+        moved = (code // 2) % 2 == 1
+        column = tl.where(code % 2 == 1, W - 1 - column, column)
+        row += tl.where(moved, (code // 4) % 9 - 4, 0).to(tl.int32)
+        column += tl.where(moved, code // 36 - 4, 0).to(tl.int32)
+        seen = seen & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+    value = tl.load(pool + source * (H * W * C) + (row * W + column) * C + channel, mask=seen, other=0.0)
+    tl.store(x + n.to(tl.int64) * (H * COLUMNS * WIDE) + i, value, mask=inside)
+
+
+@triton.jit
+def _add_rectify(h, bias, client, B, M, BB: tl.constexpr, BM: tl.constexpr):
+    k = tl.program_id(2)
+    b = tl.program_id(1) * BB + tl.arange(0, BB)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    at = (k * B + b).to(tl.int64)[:, None] * M + m[None, :]
+    there = (b < B)[:, None] & (m < M)[None, :]
+    value = tl.load(h + at, mask=there, other=0.0).to(tl.float32)
+    value += tl.load(bias + k.to(tl.int64) * client + m, mask=m < M, other=0.0).to(tl.float32)[None, :]
+    tl.store(h + at, tl.maximum(value, 0.0).to(h.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _rectify_gradient(d, h, bias_gradient, client, B, M, BB: tl.constexpr, BM: tl.constexpr):
+    k = tl.program_id(1)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    total = tl.zeros((BM,), tl.float32)
+    for start in range(0, B, BB):
+        b = start + tl.arange(0, BB)
+        at = (k * B + b).to(tl.int64)[:, None] * M + m[None, :]
+        there = (b < B)[:, None] & (m < M)[None, :]
+        g = tl.load(d + at, mask=there, other=0.0)
+        g = tl.where(tl.load(h + at, mask=there, other=0.0) > 0, g, tl.zeros_like(g))
+        tl.store(d + at, g, mask=there)
+        total += tl.sum(g.to(tl.float32), 0)
+    tl.store(bias_gradient + k.to(tl.int64) * client + m, total.to(bias_gradient.dtype.element_ty), mask=m < M)
+
+
+@triton.jit
+def _loss_gradient(
+    z, bias, y, sizes, step, d, bias_gradient, client, gradient_client, K, B, classes,
+    WIDTH: tl.constexpr, BB: tl.constexpr, CP: tl.constexpr,
+):  # fmt: skip
+    """Of the mean cross-entropy over the real examples of each client's batch, at the outputs z + bias."""
+    k = tl.program_id(0)
+    size = tl.load(sizes + tl.load(step) * K + k)
+    c = tl.arange(0, CP)
+    add = tl.load(bias + k.to(tl.int64) * client + c, mask=c < WIDTH, other=0.0).to(tl.float32)
+    total = tl.zeros((CP,), tl.float32)
+    for start in range(0, B, BB):
+        b = start + tl.arange(0, BB)
+        at = (k * B + b)[:, None] * WIDTH + c[None, :]
+        held = (b < B)[:, None] & (c < WIDTH)[None, :]
+        v = tl.load(z + at, mask=held, other=0.0).to(tl.float32) + add[None, :]
+        v = tl.where((c < classes)[None, :], v, -float("inf"))
+        e = tl.exp(v - tl.max(v, 1)[:, None])
+        p = e / tl.sum(e, 1)[:, None]
+        target = tl.load(y + k * B + b, mask=b < B, other=0)
+        p = tl.where(c[None, :] == target[:, None], p - 1.0, p)
+        p = tl.where((b < size)[:, None] & (c < classes)[None, :], p / tl.maximum(size, 1).to(tl.float32), 0.0)
+        tl.store(d + at, p.to(d.dtype.element_ty), mask=held)
+        total += tl.sum(p, 0)
+    to = bias_gradient + k.to(tl.int64) * gradient_client + c
+    tl.store(to, total.to(bias_gradient.dtype.element_ty), mask=c < WIDTH)
+
+
+@triton.jit
+def _squares(g, p, anchor, hyper, parts, P, BLOCKS, PROX: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums of squares of gradient + decay (+ proximal pull), block by block: `parts[K, BLOCKS]`."""
+    k = tl.program_id(1)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = k.to(tl.int64) * P + i
+    value = tl.load(p + at, mask=i < P, other=0.0)
+    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 1) * value
+    if PROX:
+        total += tl.load(hyper + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
+    tl.store(parts + k * BLOCKS + tl.program_id(0), tl.sum(total * total, 0))
+
+
+@triton.jit
+def _descend(
+    g, p, anchor, shadow, hyper, parts, sizes, step, K, P, BLOCKS,
+    PROX: tl.constexpr, CLIP: tl.constexpr, SHADOW: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """p -= lr * scale * (gradient + decay p (+ mu (p - anchor))) while the client trains; the copy in `shadow`."""
+    k = tl.program_id(1)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = k.to(tl.int64) * P + i
+    lr = tl.load(hyper)
+    if CLIP:
+        block = tl.arange(0, PARTS)
+        norm = tl.sqrt(tl.sum(tl.load(parts + k * BLOCKS + block, mask=block < BLOCKS, other=0.0), 0))
+        lr *= tl.minimum(tl.load(hyper + 2) / (norm + 1e-6), 1.0)
+    lr = tl.where(tl.load(sizes + tl.load(step) * K + k) > 0, lr, 0.0)
+    value = tl.load(p + at, mask=i < P, other=0.0)
+    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 1) * value
+    if PROX:
+        total += tl.load(hyper + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
+    value -= lr * total
+    tl.store(p + at, value, mask=i < P)
+    if SHADOW:
+        tl.store(shadow + at, value.to(shadow.dtype.element_ty), mask=i < P)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Launchers
+
+
+def gather(
+    pool: Tensor,
+    labels: Tensor,
+    index: Tensor,
+    codes: Tensor | None,
+    step: Tensor,
+    x: Tensor,
+    y: Tensor,
+    across: int = 1,
+) -> None:
+    """Fill `x[K, B, ...]` and `y[K, B]` with the examples `index[step]`, augmented by `codes[step]`.
+
+    With `across` columns side by side, `x` is `[K, B, rows, columns - across + 1, wide]`, `wide >= across * channels`.
+    """
+    H, W, C = pool.shape[1:] if pool.dim() == 4 else (1, 1, pool.shape[1])
+    numbers, count, wide = x[0, 0].numel(), y.numel(), x.shape[-1]
+    assert numbers == H * (W - across + 1) * wide, f"x{tuple(x.shape)} does not fit examples{tuple(pool.shape)}"
+    assert wide >= across * C, f"{wide} numbers do not hold {across} columns of {C} channels"
+    BLOCK = min(1024, triton.next_power_of_2(numbers))
+    _gather[(count, triton.cdiv(numbers, BLOCK))](
+        pool, labels, index, index if codes is None else codes, step, x, y, count,
+        H=H, W=W, C=C, KW=across, WIDE=wide, AUGMENT=codes is not None, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+def add_rectify(h: Tensor, bias: Tensor) -> Tensor:
+    """`relu(h + bias)` in place: `h[K, B, M]`, `bias[K, M]` (its clients may lie apart)."""
+    K, B, M = h.shape
+    BB, BM = 8, 128
+    _add_rectify[(triton.cdiv(M, BM), triton.cdiv(B, BB), K)](h, bias, bias.stride(0), B, M, BB=BB, BM=BM, num_warps=4)
+    return h
+
+
+def rectify_gradient(d: Tensor, h: Tensor, bias_gradient: Tensor) -> Tensor:
+    """In place, the gradient before the ReLU whose output is `h`; its sum over the batch into `bias_gradient[K, M]`."""
+    K, B, M = d.shape
+    BM = 32
+    _rectify_gradient[(triton.cdiv(M, BM), K)](
+        d, h, bias_gradient, bias_gradient.stride(0), B, M, BB=min(64, triton.next_power_of_2(B)), BM=BM, num_warps=4
+    )
+    return d
+
+
+def loss_gradient(
+    z: Tensor, bias: Tensor, y: Tensor, sizes: Tensor, step: Tensor, classes: int, bias_gradient: Tensor
+) -> Tensor:
+    """The gradient of the mean cross-entropy at the outputs `z[K, B, width] + bias[K, width]`; the bias's own too.
+
+    Columns from `classes` on are padding.
+    """
+    K, B, width = z.shape
+    d = torch.empty_like(z)
+    _loss_gradient[(K,)](
+        z, bias, y, sizes, step, d, bias_gradient, bias.stride(0), bias_gradient.stride(0), K, B, classes,
+        WIDTH=width, BB=min(64, triton.next_power_of_2(B)), CP=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    return d
+
+
+def descend(
+    g: Tensor,
+    p: Tensor,
+    hyper: Tensor,
+    sizes: Tensor,
+    step: Tensor,
+    parts: Tensor,
+    *,
+    clip: bool,
+    anchor: Tensor | None = None,
+    shadow: Tensor | None = None,
+) -> None:
+    """One SGD step of `p[K, P]` along `g[K, P]`; `hyper` is (lr, decay, clip, mu) and `parts[K, blocks]` is scratch."""
+    K, P = p.shape
+    blocks = parts.shape[1]
+    BLOCK = 4096
+    assert blocks == triton.cdiv(P, BLOCK), "scratch must hold one number per block of 4096 parameters"
+    pull = p if anchor is None else anchor
+    if clip:
+        _squares[(blocks, K)](g, p, pull, hyper, parts, P, blocks, PROX=anchor is not None, BLOCK=BLOCK, num_warps=8)
+    _descend[(blocks, K)](
+        g, p, pull, p if shadow is None else shadow, hyper, parts, sizes, step, K, P, blocks,
+        PROX=anchor is not None, CLIP=clip, SHADOW=shadow is not None, PARTS=triton.next_power_of_2(blocks),
+        BLOCK=BLOCK, num_warps=8,
+    )  # fmt: skip
