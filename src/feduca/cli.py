@@ -321,6 +321,28 @@ def export(
 app.add_typer(deploy_app, name="deploy")
 
 
+@app.command()
+def bench(
+    name: Annotated[
+        str, typer.Argument(help="gpu (the paper's runs) or cpu (the engine against a plain loop).")
+    ] = "cpu",
+    out: Annotated[str, typer.Option(help="Folder for runs and summaries.")] = "runs/bench",
+    rounds: Rounds = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Time the simulator here: ratios side by side, absolute times on a GPU."""
+    from pathlib import Path
+
+    from feduca import bench as benchmarks
+    from feduca.config import parse_setting
+
+    found = benchmarks.run(
+        name, Path(out), lambda line: typer.echo(line, err=True), rounds, dict(map(parse_setting, settings or []))
+    )
+    typer.echo(json.dumps(found, indent=None if as_json else 1))
+
+
 def main() -> None:
     """Entry point: errors that feduca raises on purpose become one line."""
     from feduca.errors import FeducaError, InputError

@@ -324,14 +324,14 @@ def _input_unpooled(
 
 # The fastest on an H200 in bf16 (benchmarks/sweep.py tries others), for few channels and for many.
 TILES: dict[str, tuple[Tile, Tile]] = {
-    "forward": (Tile(64, 32, 4, 2), Tile(64, 64, 4, 3)),
-    "filter masked": (Tile(64, 64, 4, 1), Tile(64, 64, 4, 2)),
-    "filter unpooled": (Tile(64, 128, 4, 3), Tile(64, 128, 4, 4)),
+    "forward": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 4)),
+    "filter masked": (Tile(64, 128, 4, 1), Tile(64, 128, 4, 1)),
+    "filter unpooled": (Tile(64, 128, 8, 3), Tile(64, 128, 4, 4)),
     "input masked": (Tile(128, 16, 8, 2), Tile(128, 64, 8, 2)),
-    "input unpooled": (Tile(128, 16, 4, 3), Tile(128, 64, 4, 4)),
+    "input unpooled": (Tile(128, 16, 4, 3), Tile(128, 64, 4, 3)),
 }
-UNPOOL = (True, True)  # whether the backward pass un-pools, for few channels and for many
-PROGRAMS = 264  # that a filter gradient is cut into, at least: two for each of an H200's 132 multiprocessors
+UNPOOL = (False, True)  # whether the backward pass un-pools, for few channels and for many
+PROGRAMS = (264, 130)  # that a filter gradient is cut into, at least; an H200 has 132 multiprocessors
 MANY = 32  # channels
 
 
@@ -388,7 +388,7 @@ class Unpooled:
     border: tuple[int, int]
 
 
-def unpool(d: Tensor, winner: Tensor, shape: ConvShape, *, border: bool, places: int = 64) -> Unpooled:
+def unpool(d: Tensor, winner: Tensor, shape: ConvShape, *, border: bool, places: int = 128) -> Unpooled:
     """Put each pooled gradient where its window's winner was; zeros elsewhere."""
     K, B, rows, columns, outputs = d.shape
     top, left = (shape.kernel - 1, shape.width - 1) if border else (0, 0)
@@ -404,10 +404,10 @@ def unpool(d: Tensor, winner: Tensor, shape: ConvShape, *, border: bool, places:
     return Unpooled(values, bias_parts, (top, left))
 
 
-def _cut(K: int, tiles: int, places: int, step: int, splits: int | None) -> tuple[int, int]:
+def _cut(shape: ConvShape, K: int, tiles: int, places: int, step: int, splits: int | None) -> tuple[int, int]:
     """Into how many sums a filter gradient is cut, and how many places each adds: enough programs to fill the chip."""
     if splits is None:
-        splits = max(1, min(triton.cdiv(PROGRAMS, tiles * K), places // (4 * step)))
+        splits = max(1, min(triton.cdiv(PROGRAMS[shape.channels >= MANY], tiles * K), places // (4 * step)))
     each = triton.cdiv(triton.cdiv(places, splits), step) * step
     return triton.cdiv(places, each), each
 
@@ -426,7 +426,7 @@ def filter_masked(
     rows, columns = shape.pooled
     tile = tile or tile_for("filter masked", shape, x.dtype)
     tiles = triton.cdiv(shape.taps, tile.taps)
-    splits, each = _cut(K, tiles, B * rows * columns, tile.places, splits)
+    splits, each = _cut(shape, K, tiles, B * rows * columns, tile.places, splits)
     parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
     bias_parts = torch.empty(splits, K, shape.outputs, dtype=torch.float32, device=x.device)
     _filter_masked[(tiles, K, splits)](
@@ -449,7 +449,7 @@ def filter_unpooled(
     rows, columns = shape.pooled
     tile = tile or tile_for("filter unpooled", shape, x.dtype)
     tiles = triton.cdiv(shape.taps, tile.taps)
-    splits, each = _cut(K, tiles, 4 * B * rows * columns, tile.places, splits)
+    splits, each = _cut(shape, K, tiles, 4 * B * rows * columns, tile.places, splits)
     parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
     high, wide = d.values.shape[2:4]
     _filter_unpooled[(tiles, K, splits)](
