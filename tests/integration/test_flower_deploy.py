@@ -192,13 +192,9 @@ def test_the_drop_in_example_and_a_dry_exchange(tmp_path):
         world.start()
         server = world.server
         shutil.copytree(EXAMPLES / "flower_app", server.path / "digits")
-        number = deploy.flwr(server, "run", "digits", deploy.CONNECTION)["run-id"]
+        number = int(deploy.flwr(server, "run", "digits", deploy.CONNECTION)["run-id"])
 
-        def over():
-            status = str(deploy.flwr(server, "list", deploy.CONNECTION, "--run-id", str(number))["runs"][0]["status"])
-            return status if status.startswith("finished") else None
-
-        assert wait_for(over, 180, "the example to finish") == "finished:completed"
+        assert wait_for(lambda: deploy.ended(server, number), 180, "the example to finish") == "completed"
         decisions = [[entry["decision"] for entry in world.log(name)] for name in server.silos]
         assert [len(mine) for mine in decisions] == [3, 3, 3]
         assert all(mine[0] == "joined" for mine in decisions)

@@ -173,14 +173,13 @@ def _keys(server: ServerFolder) -> Iterator[Finding]:
         return
     known = deploy.registered(server)
     for path in sorted((server.path / "keys").glob("*.pub")):
-        node = known.get(path.stem)
-        if node is None:
+        status = known.get(path.stem)
+        if status is None:
             remedy = "restart server/start.sh, which registers every key in server/keys"
             yield Finding(f"{path.stem}'s registration", False, "its key is unknown to the SuperLink", remedy)
             continue
-        online = node.get("status") == "online"
         remedy = f"start silos/{path.stem}/start.sh on its machine"
-        yield Finding(path.stem, online, f"registered, {node.get('status')}", remedy, optional=True)
+        yield Finding(path.stem, status == "online", status, remedy, optional=True)
 
 
 def _exchange(server: ServerFolder) -> Iterator[Finding]:

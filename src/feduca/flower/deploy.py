@@ -27,7 +27,6 @@ log = logging.getLogger("feduca")
 
 CONNECTION = "feduca"  # Flower's name for our SuperLink
 DEPLOYMENT = "deployment.json"  # as server.py writes it
-REGISTERED = "registered.json"
 
 
 # The parts -----------------------------------------------------------------------------------------------------------
@@ -91,9 +90,8 @@ def flwr(server: ServerFolder, *arguments: str, seconds: float = 60.0) -> dict[s
     """Run one `flwr` command against this deployment's SuperLink; its answer as JSON."""
     home = server.path / "flwr"
     home.mkdir(exist_ok=True)
-    local = f"{'127.0.0.1' if server.bind == '0.0.0.0' else server.bind}:{server.port}"
     (home / "config.toml").write_text(
-        f'[superlink.{CONNECTION}]\naddress = "{local}"\nroot-certificates = "{server.path / "ca.crt"}"\n'
+        f'[superlink.{CONNECTION}]\naddress = "{_local(server)}"\nroot-certificates = "{server.path / "ca.crt"}"\n'
     )
     command = ["flwr", *arguments, "--format", "json"]
     try:
@@ -113,21 +111,59 @@ def flwr(server: ServerFolder, *arguments: str, seconds: float = 60.0) -> dict[s
     return answer
 
 
-def registered(server: ServerFolder) -> dict[str, dict[str, Any]]:
-    """The silos whose keys the SuperLink knows, by name."""
-    nodes = {node["node-id"]: node for node in flwr(server, "supernode", "list", CONNECTION)["nodes"]}
-    return {name: nodes[number] for name, number in _numbers(server).items() if number in nodes}
+def registered(server: ServerFolder) -> dict[str, str]:
+    """The silos whose keys the SuperLink knows, and how each is: registered, online or offline."""
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    with _control(server) as client:
+        nodes = client.ListNodes(ListNodesRequest()).nodes_info
+    return {node.name: node.status for node in nodes if node.name and node.status != "unregistered"}
 
 
 def register(server: ServerFolder) -> list[str]:
     """Register every key in `keys/` that the SuperLink does not know yet; returns the new names."""
     known = registered(server)
     new = [path for path in sorted((server.path / "keys").glob("*.pub")) if path.stem not in known]
-    for path in new:
-        answer = flwr(server, "supernode", "register", str(path), CONNECTION, "--name", path.stem)
-        numbers = {**_numbers(server), path.stem: str(answer["node-id"])}
-        (server.path / REGISTERED).write_text(json.dumps(numbers, indent=1))
+    if new:
+        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+        from flwr.proto.control_pb2 import RegisterNodeRequest
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+        with _control(server) as client:
+            for path in new:
+                key = public_key_to_bytes(load_ssh_public_key(path.read_bytes()))  # type: ignore[arg-type]
+                client.RegisterNode(RegisterNodeRequest(public_key=key, name=path.stem))
     return [path.stem for path in new]
+
+
+def ended(server: ServerFolder, number: int) -> str | None:
+    """How run `number` ended, in Flower's words; None while it goes on."""
+    from flwr.proto.control_pb2 import ListRunsRequest
+
+    with _control(server) as client:
+        status = client.ListRuns(ListRunsRequest(run_id=number)).run_dict[number].status
+    return f"{status.sub_status} {status.details}".strip() if status.status == "finished" else None
+
+
+@contextlib.contextmanager
+def _control(server: ServerFolder) -> Iterator[Any]:
+    """The SuperLink's control interface. The same requests as `flwr` makes, without a new process for each."""
+    import httpx
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    client = ControlHttpClient.from_server_address(
+        server_address=_local(server),
+        insecure=False,
+        root_certificates=(server.path / "ca.crt").read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
+    try:
+        yield client
+    except httpx.HTTPError as error:
+        raise RunError(f"the SuperLink at {_local(server)} did not do as asked: {error}; see superlink.log") from None
+    finally:
+        client.close()
 
 
 # A run ---------------------------------------------------------------------------------------------------------------
@@ -180,7 +216,7 @@ def follow(
 ) -> None:
     """Wait until run `number` is over, telling `watch` of every round; RunError unless it finished well."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    ask_again, told = time.monotonic() + 10, 0
+    ask_again, told = time.monotonic() + 5, 0
     while True:
         fresh = _age(directory.path / "status.json") > before
         state = directory.state() if fresh else None
@@ -191,11 +227,11 @@ def follow(
         if state == "finished":
             return
         if time.monotonic() > ask_again or state in ("failed", "interrupted"):
-            entry = flwr(server, "list", CONNECTION, "--run-id", str(number))["runs"][0]
-            if str(entry["status"]).startswith("finished") and directory.state() != "finished":
-                reason = _reason(directory.path) if fresh else entry.get("status-details") or entry["status"]
+            how = ended(server, number)
+            if how is not None and directory.state() != "finished":
+                reason = _reason(directory.path) if fresh else how
                 raise RunError(f"the server app ended early ({reason}); see superlink.log, then resume")
-            ask_again = time.monotonic() + 10
+            ask_again = time.monotonic() + 5
         if deadline is not None and time.monotonic() > deadline:
             raise RunError(
                 f"run {number} is not over after {seconds:g} s; `flwr log` and superlink.log say where it is"
@@ -274,12 +310,9 @@ def _env(path: Path) -> dict[str, str]:
     return environment(path / "flwr")
 
 
-def _numbers(server: ServerFolder) -> dict[str, str]:
-    """Flower's numbers of the silos we have registered: its list of nodes leaves their names out."""
-    try:
-        return json.loads((server.path / REGISTERED).read_text())
-    except (OSError, ValueError):
-        return {}
+def _local(server: ServerFolder) -> str:
+    """The SuperLink's address on its own machine."""
+    return f"{'127.0.0.1' if server.bind == '0.0.0.0' else server.bind}:{server.port}"
 
 
 def _age(path: Path) -> float:
