@@ -5,6 +5,8 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One thread per test worker: more threads than cores only wait for each other.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: install demo test test-fast lint docs browser clean
 
@@ -22,10 +24,10 @@ demo: install
 	$(BIN)/feduca compare
 
 test: install lint browser
-	$(BIN)/python -m pytest -n auto
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 
 test-fast: install
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
 
 # The documentation, warnings as errors, into build/docs (`make test` builds it, too).
 docs: install
