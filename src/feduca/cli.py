@@ -322,6 +322,46 @@ app.add_typer(deploy_app, name="deploy")
 
 
 @app.command()
+def solve(
+    file: Annotated[str, typer.Argument(help="A problem: zeta, gamma, s, eps as JSON.", metavar="FILE")],
+    as_json: Json = False,
+) -> None:
+    """Solve one participation program, for people who have their own training loop."""
+    from feduca import program
+
+    solved = program.to_json(program.allocate(**program.read_problem(file)))
+    if as_json:
+        typer.echo(json.dumps(solved))
+        return
+    typer.echo(
+        f"{solved['status']}, gap {solved['gap']}, {solved['iterations']} iterations. {solved['reason']}".strip()
+    )
+    for k, (weight, slack, satisfied) in enumerate(zip(solved["alpha"], solved["slack"], solved["satisfied"])):
+        typer.echo(
+            f"client {k}: weight {weight:.6f}, slack {slack:.3g}, {'satisfied' if satisfied else 'not satisfied'}"
+        )
+
+
+@app.command()
+def partition(
+    source: Source = "quickstart",
+    plot: Annotated[bool, typer.Option("--plot", help="Draw client x class heat maps (PNG and SVG).")] = False,
+    settings: Set = None,
+    seed: Seed = None,
+    out: Annotated[str, typer.Option(help="Folder for the pictures.")] = "runs/partition",
+    as_json: Json = False,
+) -> None:
+    """Show how a recipe spreads its data over the silos."""
+    from pathlib import Path
+
+    from feduca import splits
+
+    chosen = _recipe(source, settings, None, seed, None)
+    shown = splits.describe(chosen, chosen.seeds[0], Path(out) if plot else None)
+    typer.echo(json.dumps(shown) if as_json else splits.text(shown))
+
+
+@app.command()
 def bench(
     name: Annotated[
         str, typer.Argument(help="gpu (the paper's runs) or cpu (the engine against a plain loop).")

@@ -1,0 +1,45 @@
+"""`feduca partition`: how a recipe spreads its data over the silos, as a table and as heat maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from feduca.config import Recipe
+from feduca.experiment import make_task
+from feduca.runs import check_writable
+
+
+def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[str, Any]:
+    """Examples of each class in each silo, for training and for deciding; drawn into `pictures` where that is given."""
+    from feduca.tasks import plot, table
+
+    if pictures is not None:
+        check_writable(pictures)
+    task: Any = make_task(recipe.with_settings({"engine.device": "cpu", "engine.precision": "fp32"}), seed)
+    labels, classes = task.pool.y.numpy(), int(task.about["classes"])
+    counts = {
+        part: table([silo.rows[part] for silo in task.members], labels, classes) for part in ("train", "validation")
+    }
+    written = []
+    if pictures is not None:
+        title = f"{recipe.task.data}, {recipe.task.train_concentration} / {recipe.task.validation_concentration}, seed {seed}"
+        target = pictures / f"{recipe.name}-{recipe.hash()}-s{seed}"
+        written = [str(path) for path in plot(counts["train"], counts["validation"], target, title=title)]
+    return {
+        "data": recipe.task.data,
+        "seed": seed,
+        "silos": list(task.silos),
+        **{part: rows.tolist() for part, rows in counts.items()},
+        "written": written,
+    }
+
+
+def text(shown: dict[str, Any]) -> str:
+    """The counts as plain text: training / validation examples of each class, silo by silo."""
+    width = max(map(len, shown["silos"]))
+    lines = [f"{shown['data']}, seed {shown['seed']}: examples per class, training and validation"]
+    for name, train, validation in zip(shown["silos"], shown["train"], shown["validation"]):
+        cells = " ".join(f"{a:>5}/{b:<4}" if a or b else f"{'.':>5} {'':<4}" for a, b in zip(train, validation))
+        lines.append(f"{name:<{width}} {cells}".rstrip())
+    return "\n".join([*lines, *(f"written to {path}" for path in shown["written"])])
