@@ -1,10 +1,10 @@
-"""The CNN's GPU kernels, side by side: errors against PyTorch, tiles, whole rounds before and after.
+"""The CNN's GPU kernels, side by side: errors against PyTorch, tiles, whole rounds.
 
     python benchmarks/sweep.py [--out FILE] [--only errors tiles rounds] [--workers N]
 
 `errors` compiles all candidates too, in parallel processes (they share Triton's cache on disk). `tiles` times each for
 10 and for 210 clients in a captured graph, bf16, 50 images a step. `rounds` trains one epoch of 1, 7 and 21 federations
-of ten clients in lockstep with the step as it was (benchmarks/before) and as it is, and says where the time goes.
+of ten clients in lockstep, and says where the time goes.
 """
 
 from __future__ import annotations
@@ -214,28 +214,16 @@ def _case(name: str) -> Case:
     return Case(name, 10)
 
 
-def warm(way: str) -> None:
+def warm() -> None:
     """Train a little, in a worker, for the binaries of a whole step."""
     from engine import pictures
-    from feduca.tasks import build_task, fused
+    from feduca.tasks import build_task
     from feduca.types import LocalSpec
 
-    fused.Trainers = trainers(way)  # type: ignore[misc]
     task = build_task(data=pictures(32, 3, 1_000, 100), model="cnn", device="cuda", precision="bf16")
     spec = LocalSpec(epochs=1, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=True)
     out = task.train(task.init(0).expand(10, -1), np.arange(10), spec, 0, 0)
     task.evaluate(out, np.arange(10), "train")
-
-
-def trainers(way: str) -> type:
-    """The class that trains: as it was, or as it is."""
-    from feduca.tasks import fused
-
-    if way == "now":
-        return fused.Trainers
-    import before.fused
-
-    return before.fused.Trainers
 
 
 def workers_part(workers: int, seconds: float = 60) -> None:
@@ -243,7 +231,7 @@ def workers_part(workers: int, seconds: float = 60) -> None:
     jobs = [(key, tile, programs) for key, tries in CANDIDATES.items() for tile, programs in tries]
     kinds = (("bfloat16", "tf32"), ("float32", "tf32"), ("float32", "tf32x3"))
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    warming = {way: pool.submit(warm, way) for way in ("before", "now")}
+    warming = {"step": pool.submit(warm)}
     checks = {(name, *kinds[0]): pool.submit(errors_of, name, *kinds[0]) for name in SHAPES}
     compiled = {job: pool.submit(compile_one, *job) for job in jobs}
     checks |= {(name, *kind): pool.submit(errors_of, name, *kind) for kind in kinds[1:] for name in SHAPES}
@@ -354,9 +342,9 @@ def constants(table: dict) -> None:
 
 
 def rounds_part() -> None:
-    """One epoch of several federations in lockstep, before and after: ms per step, of all and of one federation."""
+    """One epoch of several federations in lockstep: ms per step, of all and of one federation."""
     from engine import pictures
-    from feduca.tasks import build_task, fused, merge
+    from feduca.tasks import build_task, merge
     from feduca.types import LocalSpec
 
     say("== rounds (bf16 CNN, one epoch, batch 50, augmented, clipped): ms per step and federation")
@@ -364,43 +352,36 @@ def rounds_part() -> None:
     tasks = [build_task(data=data, model="cnn", device="cuda", precision="bf16", seed=s) for s in range(21)]
     say("tasks are built")
     spec = LocalSpec(epochs=1, batch_size=50, lr=0.1, weight_decay=1e-3, clip=10.0, augment=True)
-    ways = {way: trainers(way) for way in ("before", "now")}
     table = []
     for count in (1, 7, 21):
-        row: dict = {"federations": count}
-        for way, kind in ways.items():
-            fused.Trainers = kind  # type: ignore[misc]
-            task = merge(tasks[:count])
-            task.engine.kept.clear()
-            K = 10 * count
-            models = task.init(0).expand(K, -1)
-            seeds = np.repeat(np.arange(count), 10)
-            first = task.train(models, np.arange(K), spec, 0, seeds)
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            again = task.train(models, np.arange(K), spec, 0, seeds)
-            torch.cuda.synchronize()
-            seconds = time.perf_counter() - began
-            trainer = next(iter(task.engine.kept["fused"].made.values()))
-            replay = _replay(trainer) / count
-            row[way] = {
-                "step_ms": replay,
-                "round_ms": 1e3 * seconds / count,
-                "steps": trainer.steps,
-                "repeats": bool(torch.equal(first, again)),
-                "loss": float(task.evaluate(again, np.arange(K), "train").loss.mean()),
-                "peak_mb": torch.cuda.max_memory_allocated() / 2**20,
-            }
-            say(f"{count:3} {way:6}", " ".join(f"{k} {v:.5g}" for k, v in row[way].items()))
-            if way == "now" and count in (1, 21):
-                profile(trainer, count)
-            del task, models, first, again, trainer
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        row["ratio"] = row["before"]["step_ms"] / row["now"]["step_ms"]
-        say(f"{count:3} before / now {row['ratio']:.2f}")
+        task = merge(tasks[:count])
+        task.engine.kept.clear()
+        K = 10 * count
+        models = task.init(0).expand(K, -1)
+        seeds = np.repeat(np.arange(count), 10)
+        first = task.train(models, np.arange(K), spec, 0, seeds)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        again = task.train(models, np.arange(K), spec, 0, seeds)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+        trainer = next(iter(task.engine.kept["fused"].made.values()))
+        row = {
+            "federations": count,
+            "step_ms": _replay(trainer) / count,
+            "round_ms": 1e3 * seconds / count,
+            "steps": trainer.steps,
+            "repeats": bool(torch.equal(first, again)),
+            "loss": float(task.evaluate(again, np.arange(K), "train").loss.mean()),
+            "peak_mb": torch.cuda.max_memory_allocated() / 2**20,
+        }
+        say(" ".join(f"{k} {v:.5g}" for k, v in row.items()))
+        if count in (1, 21):
+            profile(trainer, count)
+        del task, models, first, again, trainer
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
         table.append(row)
-    fused.Trainers = ways["now"]
     RESULTS["rounds"] = table
 
 

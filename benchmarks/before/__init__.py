@@ -1,1 +1,0 @@
-"""The GPU step before the un-pooled kernels: benchmarks/sweep.py compares with it, until that is settled."""
