@@ -34,7 +34,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class TaskTable(_Table):
@@ -86,7 +86,7 @@ class ParticipationTable(_Table):
     ties: Literal["strict", "loss"] = "strict"  # Eq. 1, equal accuracy: no; or decided by lower loss
     warm_start: int = Field(default=0, ge=0)  # rounds in which everybody joins first
     threshold: Literal["previous-weight", "local-baseline"] = "previous-weight"  # reading 3
-    tolerance: float = Field(default=1e-6, ge=0)  # reading 8
+    tolerance: float = Field(default=1e-6, gt=0)  # reading 8
     confidence: float = Field(default=0.0, ge=0, lt=1)  # below it a difference in accuracy is a tie; 0: any counts
     quits: int = Field(default=0, ge=0)  # rounds without beating its model alone after which a silo leaves; 0 = never
 

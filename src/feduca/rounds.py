@@ -23,6 +23,8 @@ from feduca.memory import Memory
 from feduca.plausibility import Plausibility, merged
 from feduca.records import ClientRecord, RoundRecord, mean
 from feduca.types import (
+    DECLINED,
+    JOINED,
     LEFT,
     Allocation,
     Announcements,
@@ -160,7 +162,11 @@ def advance(
         previous=state.pending,
         told=told,
     )
-    inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
+    if any(status in (JOINED, DECLINED) for status in reports.status):
+        inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
+    else:
+        reason = "No silo answered this round, so the weights stay as they were; see why the silos are silent."
+        inner, solved = state.mechanism, replace(state.pending, status="unknown", reason=reason, fallback=None)
     used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
     announced = used if mechanism.schedule == "lagged" else solved
 
@@ -179,7 +185,8 @@ def advance(
         remembered=server.memory.store(state.remembered, joined, state.theta, delta),
         last_joined=np.where(joined, state.round, state.last_joined),
         smallest_cohort=min(state.smallest_cohort, int(joined.sum())),
-        formed=used,
+        # Without a memory the participants' weights were renormalised: those are what went into theta (step 1).
+        formed=replace(used, alpha=fresh + stored) if server.memory.kind == "none" else used,
         announced=announced,
         pending=solved,
         mechanism=inner,
@@ -296,12 +303,16 @@ def _record(
     beta = target(before.examples, getattr(server.mechanism, "beta", "uniform"))
     n_s = 1 if used.s is None else len(used.s)
     expected = pointwise = None
-    if used.s is not None and n_s > 1 and used.fallback != "relax":
-        delta = getattr(server.mechanism, "delta", np.inf)
-        expected, pointwise = theory.discrepancy_bounds(n_s, n, delta, used.s, beta)
+    if used.s is not None and used.R is not None and n_s > 1:
+        # The lemmas hold where the column constraint does and the expectation is what is aggregated: nowhere else.
+        columns = np.allclose(used.R.sum(0), n_s * beta, atol=1e-6)
+        if columns and np.allclose(alpha, used.s @ used.R, atol=1e-9):
+            delta = getattr(server.mechanism, "delta", np.inf)
+            expected, pointwise = theory.discrepancy_bounds(n_s, n, delta, used.s, beta)
     gaps = None
-    if solved.R is not None and solved.s is not None and np.isfinite(after.zeta).all():
-        gaps = theory.jensen_gaps(server.family, after.zeta, solved.R, solved.s)
+    known = np.isfinite(after.zeta).all(1)
+    if solved.R is not None and solved.s is not None and known.any():
+        gaps = theory.jensen_gaps(server.family, after.zeta[known], solved.R[:, known], solved.s)
     kept = seen.global_.metric(server.metric) - seen.promised
     staleness = np.where(after.last_joined > 0, before.round - after.last_joined, before.round)
     down, up = _bytes(reports, len(before.theta), n_s, server.family.size)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from feduca import program
+from feduca import program, roster
 from feduca.aggregation import target
 from feduca.errors import ConfigError
 from feduca.rng import stream
@@ -66,8 +66,10 @@ class FedUCA:
         if not known.any():
             reason = "No silo has reported a curve yet, so the previous weights stay; wait for a first report."
             return None, replace(round.previous, status="unknown", reason=reason, fallback=None)
-        zeta = np.where(known[:, None], round.zeta, round.zeta[known][0])  # any curve will do where nothing is demanded
-        gamma = np.where(known, round.gamma, -np.inf)
+        if not known.all():  # whoever has never reported demands nothing and has sent nothing: the others decide
+            part = replace(round, active=round.active & known)
+            return roster.allocate(self, state, part, seed)
+        zeta, gamma = round.zeta, round.gamma
         solved = program.allocate(
             zeta,
             gamma,

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from feduca.arrays import repeat
+from feduca.arrays import repeat, select
 from feduca.errors import ConfigError
 from feduca.mechanisms.losses import filled, losses
 from feduca.personal import Prepared
@@ -81,9 +81,8 @@ class SoloLoss:
     def prepare(self, memory: ClientMemory, asked: Announcements, seed: int) -> Steps[Prepared]:
         clients, shared = asked.clients, repeat(asked.theta, len(asked.clients))
         if self.source == "own":
-            if not memory.trained.any():  # before round 1 everybody's model is theta: x = 0
-                return Prepared(told={"rho": (yield Evaluate(shared, clients, "train")).loss})
-            return Prepared(told={"rho": (yield Evaluate(memory.own, clients, "train")).loss})
+            own = select(memory.trained, memory.own, shared)  # before its first round a client's model is theta: x = 0
+            return Prepared(told={"rho": (yield Evaluate(own, clients, "train")).loss})
         rho = memory.extra.get("rho", np.full(len(clients), np.nan))
         new = ~memory.trained
         if new.any():

@@ -78,14 +78,16 @@ class Problem:
         """Clients whose demand holds whatever feasible weights they get, `[N]`: they take no part in the program.
 
         The mixed utility is concave in a client's column, so its least value is taken at a vertex: all of the column's
-        sum in one strategy (n_s > 1), or a weight of 0 or 1 (n_s = 1).
+        sum in one strategy (n_s > 1), or a weight of 0 or 1 (n_s = 1). A column sum above 1 (n_s > N) cannot lie in one
+        strategy, and a curve means nothing beyond 1: there the lower of u(0) and u(1) bounds the mixture from below.
         """
-        if self.columns:
-            full = self.family.value(self.zeta, self.n_s * self.beta) - self.base
-            least = self.base + np.minimum(self.s.min() * full, self.s.max() * full)
-        else:
-            least = np.minimum(self.base, self.family.value(self.zeta, np.ones(self.n)))
-        return least >= self.demand
+        ends = np.minimum(self.base, self.family.value(self.zeta, np.ones(self.n)))
+        if not self.columns:
+            return ends >= self.demand
+        total = self.n_s * self.beta
+        full = self.family.value(self.zeta, np.minimum(total, 1.0)) - self.base
+        vertex = self.base + np.minimum(self.s.min() * full, self.s.max() * full)
+        return np.where(total <= 1, vertex, ends) >= self.demand
 
 
 def _vector(name: str, value: Any, size: int | None = None, *, nothing: float | None = None) -> Floats:
