@@ -69,7 +69,11 @@ def test_a_round_that_nobody_answers_keeps_the_weights(name):
         silos = federation.silos
 
         def exchange(self, asked):
-            return gate.nobody(asked, Quadratic(), "absent", "no answer") if asked.round == 2 else federation.exchange(asked)
+            return (
+                gate.nobody(asked, Quadratic(), "absent", "no answer")
+                if asked.round == 2
+                else federation.exchange(asked)
+            )
 
     items = list(loop.steps(server, task.init(1), task.examples, Outage(), evaluate=task.test))
     assert [record.joined for record, _, _ in items] == [4, 0, 4]

@@ -15,7 +15,9 @@ def test_nothing_is_left_to_fill_in():
     assert "@@" not in README
 
 
-@pytest.mark.parametrize("row", json.loads((ROOT / "results/quickstart.json").read_text()), ids=lambda row: row["method"])
+@pytest.mark.parametrize(
+    "row", json.loads((ROOT / "results/quickstart.json").read_text()), ids=lambda row: row["method"]
+)
 def test_the_demo_table_is_the_committed_one(row):
     (line,) = [line for line in README.splitlines() if line.startswith(row["method"] + "  ")]
     accuracy, participation, holds = line.removeprefix(row["method"]).split()[:3]

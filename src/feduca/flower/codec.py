@@ -174,7 +174,7 @@ def read_report(content: RecordDict, expected: Expected) -> tuple[Reports, bool]
         arrays = {name: np.array(value) for name, value in body["numbers"].items()}
         answer = unpack({**arrays, "clients": np.array([expected.client]), "theta": theta[None]}, body["words"])
         _check_numbers(answer, expected)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError) as error:
         raise ProtocolError(f"the report is damaged: {type(error).__name__} {error}") from None
     if answer.round != expected.round or answer.status[0] != words["status"]:
         raise ProtocolError("the report contradicts itself about its round or status")

@@ -1,0 +1,105 @@
+"""Whatever arrives over Flower is a report that was asked for, or one clear refusal: nothing else comes out of the codec."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from feduca.client import Behaviour
+from feduca.federation import InProcess
+from feduca.mechanisms import FedUCA
+from feduca.memory import memories
+from feduca.offers import Global
+from feduca.participation import UtilityThreshold
+from feduca.rounds import Server, announce, begin
+from feduca.types import LocalSpec
+from feduca.utility import Quadratic
+from numpy_task import NumpyTask
+
+codec = pytest.importorskip("feduca.flower.codec", reason="the flower extra is not installed")
+app = pytest.importorskip("flwr.app")
+
+
+def _asked_and_answer():
+    task = NumpyTask(1)
+    server = Server(FedUCA(n_s=2), memories["update"], Quadratic(), LocalSpec(epochs=1), 1, seed=1, run="run")
+    asked = announce(server, begin(server, task.init(1), task.examples))
+    answer = InProcess(task, Behaviour(UtilityThreshold(), Global(), Quadratic(), 1)).exchange(asked)
+    expected = codec.Expected("run", 1, "north", 0, task.size, np.dtype("float64"), 3)
+    return expected, codec.report(answer, "run", "north")
+
+
+EXPECTED, GOOD = _asked_and_answer()
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+)
+words = st.booleans() | st.integers(-(2**62), 2**62) | st.floats() | st.text(max_size=30) | st.binary(max_size=30)
+MANY = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def refused_or_read(content) -> bool:
+    """True if it was read; a ProtocolError is the only other way out."""
+    try:
+        reports, _ = codec.read_report(content, EXPECTED)
+    except codec.ProtocolError:
+        return False
+    assert reports.round == 1
+    assert reports.theta.shape == (1, EXPECTED.size)
+    return True
+
+
+def damaged(head: dict) -> object:
+    content = copy.deepcopy(GOOD)
+    content["report"] = app.ConfigRecord(head)
+    return content
+
+
+def test_the_undamaged_one_is_read():
+    assert refused_or_read(GOOD)
+
+
+@MANY
+@given(st.dictionaries(st.sampled_from([*dict(GOOD["report"]), "else"]), words, max_size=4))
+def test_any_head(changes):
+    refused_or_read(damaged({**dict(GOOD["report"]), **changes}))
+
+
+@MANY
+@given(st.sampled_from(["words", "numbers"]), st.integers(-1, 40), trees, st.booleans())
+def test_any_body(part, place, tree, drop):
+    head = dict(GOOD["report"])
+    body = json.loads(head["body"])
+    known = sorted(body[part])
+    key = "unknown" if place < 0 else known[place % len(known)]
+    if drop:
+        body[part].pop(key, None)
+    else:
+        body[part][key] = tree
+    refused_or_read(damaged({**head, "body": json.dumps(body)}))
+
+
+@MANY
+@given(st.text(max_size=200) | st.integers(1, 100_000).map(lambda n: "[" * n))
+def test_any_text(text):
+    assert not refused_or_read(damaged({**dict(GOOD["report"]), "body": text}))
+
+
+@MANY
+@given(
+    st.sampled_from(["float64", "float32", "int64", "bool", "complex128"]),
+    st.lists(st.integers(0, 6), max_size=3),
+    st.floats(),
+)
+def test_any_model(dtype, shape, value):
+    content = copy.deepcopy(GOOD)
+    with np.errstate(all="ignore"):
+        array = np.full(shape, value if dtype.startswith(("float", "complex")) else 1).astype(dtype)
+    content["theta"] = app.ArrayRecord({"theta": codec.Array(array)})
+    read = refused_or_read(content)
+    assert read == (array.shape == (EXPECTED.size,) and dtype == "float64" and bool(np.isfinite(value)))
