@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # One thread per test worker: more threads than cores only wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: install demo test test-fast lint docs browser clean
+.PHONY: install demo test test-fast lint docs browser reproduce-smoke clean
 
 install: $(STAMP)
 
@@ -28,6 +28,10 @@ test: install lint browser
 
 test-fast: install
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
+
+# Every table and figure of the paper in its small version (`make test` runs this, too).
+reproduce-smoke: install
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/integration/test_reproduce.py
 
 # The documentation, warnings as errors, into build/docs (`make test` builds it, too).
 docs: install
