@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce import paper
-from feduca.reproduce.claims import CLAIMS, Summaries
+from feduca.reproduce.claims import CLAIMS, TOLERANCES, Summaries
 from feduca.reproduce.study import STUDIES
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
 
 HEAD = """# The paper, reproduced
 
-Ours beside the paper's, cell by cell. Every figure below comes from a file in `results/`, written by the command above it; the
-page itself is written by `python -m feduca.reproduce.page`. Accuracy is the mean over the last ten rounds, participation the
+Ours beside the paper's, cell by cell. Every figure below comes from a file in `results/`, written by `feduca reproduce NAME`; the
+page itself is written by `python -m feduca.reproduce.page`. A table may have been filled in several sittings, with `--only` (some
+cells of it) and `--lockstep` (several runs side by side); neither changes results beyond float rounding. Accuracy is the mean over the last ten rounds, participation the
 mean over rounds and silos, both in percent. "Paper" columns are what the paper prints; `-` means that it prints no figure.
 
 Three rows are ours: `uniform` and `random` are the controls under the same rule as FedUCA (Eq. 2), `forced` is FedAvg with
@@ -62,7 +63,8 @@ def _section(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
     axes = list(cells[0]["labels"])
     columns = [*axes, "accuracy", "paper", "difference", "participation", "paper", "seeds", "Eq. 1 holds"]
     extra = {"delta": ["summed Jensen gap", "paper"], "jensen": ["mean", "top-50", "top-25", "paper"]}.get(name, [])
-    lines = [f"## {name}\n", f"```console\n$ feduca reproduce {name} --device cuda\n```\n"]
+    where = " --device cuda" if any(cell["device"] != "cpu" for cell in cells) else ""
+    lines = [f"## {name}\n", f"```console\n$ feduca reproduce {name}{where}\n```\n"]
     lines.append("| " + " | ".join([*columns, *extra]) + " |")
     lines.append("|" + "---|" * len([*columns, *extra]))
     for cell in cells:
@@ -107,7 +109,7 @@ def _number(value: float | None) -> str:
 
 
 def _register(summaries: Summaries) -> str:
-    lines = ["## The paper's claims\n", "Each verdict is computed from the tables above.\n"]
+    lines = ["## The paper's claims\n", f"Each verdict is computed from the tables above. {TOLERANCES}\n"]
     lines += ["| where | claim | verdict | why |", "|---|---|---|---|"]
     for claim in CLAIMS:
         verdict = claim.judge(summaries)
