@@ -21,8 +21,8 @@ TOLERANCES = (  # what the judges below compare with, for the page
     " margin; a participation of the baselines under 12 %; FedUCA's participation between 45 and 60 % in every cell; more than 10"
     " points of participation gained, and any accuracy, by five strategies over one; more than 10 points of participation gained"
     " from delta .01 to 1; a Jensen gap that is largest at delta .5 or 1; R^2 within .08; under inflation, participation within 8"
-    " points and accuracy within 5; a discrepancy always under its bound and no smaller in the last 30 rounds than in the first 30;"
-    " a ratio of discrepancies between .35 and .65; an overhead within 5 points; a lead on text within 8 points. `holds in"
+    " points and accuracy within 5; a discrepancy always under its bound and no smaller in the last 30 rounds than in the first"
+    " 30; a ratio of discrepancies between .35 and .65; an overhead within 5 points; a lead on text within 8 points. `holds in"
     " direction` means outside these but with the same sign: a positive lead, gain or overhead, a ratio under 1, R^2 above .5, a"
     " participation above 30 % in some cell, a participation that falls under inflation, a discrepancy under its bound."
 )

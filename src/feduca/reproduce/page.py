@@ -18,8 +18,10 @@ HEAD = """# The paper, reproduced
 
 Ours beside the paper's, cell by cell. Every figure below comes from a file in `results/`, written by `feduca reproduce NAME`; the
 page itself is written by `python -m feduca.reproduce.page`. A table may have been filled in several sittings, with `--only` (some
-cells of it) and `--lockstep` (several runs side by side); neither changes results beyond float rounding. Accuracy is the mean over the last ten rounds, participation the
-mean over rounds and silos, both in percent. "Paper" columns are what the paper prints; `-` means that it prints no figure.
+cells of it) and `--lockstep` (several runs side by side); neither changes results beyond float rounding.
+
+Accuracy is the mean over the last ten rounds, participation the mean over rounds and silos, both in percent. "Paper" columns are
+what the paper prints; `-` means that it prints no figure.
 
 Three rows are ours: `uniform` and `random` are the controls under the same rule as FedUCA (Eq. 2), `forced` is FedAvg with
 everybody made to join: the ceiling.
