@@ -199,6 +199,7 @@ def reproduce(
     if device is not None:
         changes["engine.device"] = device
     if smoke:
+        typer.echo("smoke: small stand-in data (digits), figures are not comparable with the paper's", err=True)
         out, results = f"{out}/smoke", f"{out}/smoke/results"
     with display.study(name) as watch:
         summary = run_study(
@@ -212,7 +213,14 @@ def reproduce(
             again=again,
             watch=watch,
         )
-    typer.echo(json.dumps(summary) if as_json else display.cells(summary))
+    if as_json:
+        typer.echo(json.dumps(summary))
+    elif name == "splits":
+        from feduca import splits
+
+        typer.echo(splits.study_text(summary, results))
+    else:
+        typer.echo(display.cells(summary, paper=not smoke))
 
 
 @app.command("list")

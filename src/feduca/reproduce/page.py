@@ -61,7 +61,24 @@ def _difference(ours: float | None, theirs: float | None) -> str:
     return "-" if ours is None or theirs is None else f"{100 * (ours - theirs):+.1f}"
 
 
+def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
+    """The study that trains nothing: how many classes and examples silos have, and where the pictures are."""
+    lines = ["## splits\n", "```console\n$ feduca reproduce splits\n```\n"]
+    axes = list(cells[0]["labels"])
+    columns = [*axes, "silos", "classes per silo", "training examples per silo", "pictures"]
+    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for cell in cells:
+        classes = [sum(count > 0 for count in silo) for silo in cell["train"]]
+        sizes = [sum(silo) for silo in cell["train"]]
+        row = [*(cell["labels"][axis] for axis in axes), str(len(sizes)), f"{min(classes)} to {max(classes)}"]
+        row += [f"{min(sizes)} to {max(sizes)}", ", ".join(f"`results/{name}`" for name in cell["files"])]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def _section(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
+    if name == "splits":
+        return _splits(cells)
     axes = list(cells[0]["labels"])
     columns = [*axes, "accuracy", "paper", "difference", "participation", "paper", "seeds", "Eq. 1 holds"]
     extra = {"delta": ["summed Jensen gap", "paper"], "jensen": ["mean", "top-50", "top-25", "paper"]}.get(name, [])
