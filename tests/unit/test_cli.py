@@ -272,3 +272,10 @@ def test_a_misspelt_study_gets_a_suggestion(capsys):
     code, _, err = feduca("reproduce", "dleta", capsys=capsys)
     assert code == 2
     assert err.strip() == "feduca: there is no study 'dleta'; did you mean 'delta'?"
+
+
+def test_bench_gpu_needs_one(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = feduca("bench", "gpu", capsys=capsys)
+    assert code == 2
+    assert err.strip() == "feduca: bench gpu needs a CUDA device; try `feduca bench cpu`"
