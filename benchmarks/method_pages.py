@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {
-    "cross": "feduca compare cross --set seeds=[0,1,2] --json",
+    "cross": "feduca compare cross --set 'seeds=[0,1,2]' --json",
     "audit": "feduca audit --json",
     "sampled": "feduca compare sampled --json",
 }

@@ -30,6 +30,8 @@ def gpu(
 ) -> dict[str, Any]:
     """The paper's CIFAR-10 and Fashion-MNIST runs on this machine's GPU; the lockstep runs are table1's own."""
     changes = {"engine.device": "cuda", "rounds": rounds, **(settings or {})}
+    if not _cuda():
+        raise InputError("bench gpu needs a CUDA device; try `feduca bench cpu`")
     table = cells(config.load("table1"), {"split": ["0.5,1.0"], "method": list(METHODS)})
     chosen = {(c.labels["data"], c.labels["method"]): c.recipe.with_settings(changes) for c in table}
     found: dict[str, Any] = {"device": device(chosen["cifar10", "feduca"].plain()), "versions": _versions()}
@@ -111,14 +113,20 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__}
 
 
+def _cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def _reset_peak() -> None:
     import torch
 
-    if torch.cuda.is_available():
+    if _cuda():
         torch.cuda.reset_peak_memory_stats()
 
 
 def _peak_mb() -> float | None:
     import torch
 
-    return torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+    return torch.cuda.max_memory_allocated() / 2**20 if _cuda() else None

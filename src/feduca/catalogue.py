@@ -10,18 +10,29 @@ def _line(thing: object) -> str:
     return (thing.__doc__ or "").strip().splitlines()[0]
 
 
+_OWN_WORDS = {  # names that share their code with another
+    "uniform": "Fixed equal weights, FedAvg's, under whatever rule the others have: the control beside every method."
+}
+
+
 def catalogue() -> dict[str, dict[str, str]]:
     """Names by kind, each with the first line of what it does."""
     return {
         "recipes": config.recipes(),
-        "mechanisms": registry.describe(),
+        "mechanisms": {**registry.describe(), **_OWN_WORDS},
         "rules": {
             "always": _line(participation.Always),
             "accuracy": _line(participation.AccuracyImproves),
             "utility": _line(participation.UtilityThreshold),
             "never": _line(participation.Never),
-            "warm_start": _line(participation.WarmStart),
-            "quits": _line(participation.Quits),
+        },
+        "participation options": {
+            "participation.warm_start = N": _line(participation.WarmStart).replace("`rounds`", "N"),
+            "participation.quits = N": _line(participation.Quits).replace("`rounds`", "N"),
+        },
+        "thresholds": {
+            "previous-weight": "A silo asks for what its last weight was worth to it, gamma = u(alpha) (Algorithm 1).",
+            "local-baseline": "A silo asks for what its own model alone is worth to it, gamma = u(1).",
         },
         "offers": {
             "global": _line(offers.Global),

@@ -1,13 +1,16 @@
 """The command line. Imports nothing heavy until a command runs, so that `feduca --help` is instant.
 
 Data go to stdout, progress to stderr. Exit code 0 only on success; 2 for bad input, with one line that says what was wrong, the
-value seen and what to do; 1 when a run failed. `--debug` adds the traceback.
+value seen and what to do; 1 when a run failed; 130 when it was interrupted. `--debug` adds the traceback.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,6 +63,44 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
     return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
 
 
+def _folder(recipe: Any, seed: int, out: str) -> Path:
+    """Where a run leaves what it did."""
+    from feduca.runs import RunDirectory
+
+    return RunDirectory(Path(out), recipe.name, recipe.hash(), seed).path
+
+
+def _is_finished(folder: Path) -> bool:
+    from feduca.runs import state_of
+
+    return state_of(folder) == "finished"
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """The same for a command that skips what is done."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("interrupted; the same command goes on where it stopped")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end in one line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        there = (folder / "config.toml").is_file() and not _is_finished(folder)
+        _say(f"interrupted; go on with `feduca resume {folder}`" if there else "interrupted; nothing was written yet")
+        raise typer.Exit(130) from None
+
+
 def _print_run(row: dict[str, Any], as_json: bool) -> None:
     from feduca import display
 
@@ -91,6 +132,12 @@ def run(
     from feduca import api, display, sinks
 
     chosen = _recipe(source, settings, rounds, seed, device)
+    if len(chosen.seeds) > 1:
+        seeds = ", ".join(map(str, chosen.seeds))
+        _say(f"the recipe has seeds {seeds}: `run` takes the first, `compare` runs them all")
+    folder = _folder(chosen, chosen.seeds[0], out)
+    if _is_finished(folder) and not again:
+        _say("already finished; --again repeats it")
     named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
     tracked = sinks.make(track or [], named, out, chosen.plain())
     progress = display.Progress(chosen.rounds)
@@ -101,7 +148,8 @@ def run(
         tracked(record, clients)
 
     try:
-        result = api.run(chosen, out=out, watch=follow, again=again)
+        with _resumable(folder):
+            result = api.run(chosen, out=out, watch=follow, again=again)
     finally:
         progress.close()
         tracked.close()
@@ -126,6 +174,9 @@ def compare(
 
     chosen = _recipe(source, settings, rounds, seed, device)
     rows = cells(chosen)
+    done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
+    if done and not again:
+        _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
     progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
     table = []
     try:
@@ -133,7 +184,8 @@ def compare(
             results = []
             for one in cell.recipe.seeds:
                 progress.start(cell.label if len(cell.recipe.seeds) == 1 else f"{cell.label}, seed {one}")
-                results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
+                with _resumable(_folder(cell.recipe, one, out)):
+                    results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
                 progress.end_of_run()
             table.append(over_seeds([result.row(cell.label) for result in results]))
     finally:
@@ -156,7 +208,8 @@ def resume(
     """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
     from feduca import api, display, runs
 
-    if runs.state_of(path) == "finished":
+    if _is_finished(Path(path)):
+        _say("already finished; `feduca run --again` repeats it")
         _print_run(runs.load(path).row(), as_json)
         return
     chosen, directory = api.recorded(path)
@@ -168,7 +221,8 @@ def resume(
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
     try:
-        result = api.resume(path, watch=progress)
+        with _resumable(Path(path)):
+            result = api.resume(path, watch=progress)
     finally:
         progress.close()
     _print_run(result.row(), as_json)
@@ -199,8 +253,9 @@ def reproduce(
     if device is not None:
         changes["engine.device"] = device
     if smoke:
+        typer.echo("smoke: small stand-in data (digits), figures are not comparable with the paper's", err=True)
         out, results = f"{out}/smoke", f"{out}/smoke/results"
-    with display.study(name) as watch:
+    with _repeatable(), display.study(name) as watch:
         summary = run_study(
             name,
             smoke=smoke,
@@ -212,7 +267,14 @@ def reproduce(
             again=again,
             watch=watch,
         )
-    typer.echo(json.dumps(summary) if as_json else display.cells(summary))
+    if as_json:
+        typer.echo(json.dumps(summary))
+    elif name == "splits":
+        from feduca import splits
+
+        typer.echo(splits.study_text(summary, results))
+    else:
+        typer.echo(display.cells(summary, paper=not smoke))
 
 
 @app.command("list")
@@ -268,13 +330,13 @@ def audit(
     if conduct:
         from feduca import incentives
 
-        deeds = incentives.incentives(chosen, range(seeds), deviators, tell=lambda line: typer.echo(line, err=True)) | {
+        deeds = incentives.incentives(chosen, range(seeds), deviators, tell=_say) | {
             "command": " ".join(["feduca", *sys.argv[1:]])
         }
         typer.echo(json.dumps(deeds, indent=1) if as_json else incentives.text(deeds))
         return
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
-    found = economist.audit(chosen, plan, tell=lambda line: typer.echo(line, err=True))
+    found = economist.audit(chosen, plan, tell=_say)
     typer.echo(json.dumps(found) if as_json else economist.text(found))
 
 
@@ -286,8 +348,6 @@ def report(
     figures: Annotated[str | None, typer.Option(help="Also write each chart as SVG, PNG and PDF here.")] = None,
 ) -> None:
     """Show runs as one self-contained page: who is in, who is out and why, what was promised and delivered."""
-    from pathlib import Path
-
     from feduca.report import write
 
     for written in write(runs, Path(out), pdf=pdf, figures=figures):
@@ -303,7 +363,7 @@ def watch(
     """Watch runs in a browser while they go on."""
     from feduca.dashboard import watch as serve
 
-    serve(run, host, port, lambda line: typer.echo(line, err=True))
+    serve(run, host, port, _say)
 
 
 @app.command()
@@ -323,10 +383,15 @@ app.add_typer(deploy_app, name="deploy")
 
 @app.command()
 def solve(
-    file: Annotated[str, typer.Argument(help="A problem: zeta, gamma, s, eps as JSON.", metavar="FILE")],
+    file: Annotated[str, typer.Argument(help="A JSON file.", metavar="FILE")],
     as_json: Json = False,
 ) -> None:
-    """Solve one participation program, for people who have their own training loop."""
+    """Solve one participation program, for people who have their own training loop.
+
+    \b
+    {"zeta": [[a, b, c], ...], "gamma": [0.4, null, ...], "s": [0.6, 0.4], "eps": 0}
+    u_k(r) = -a r^2 + b r + c is client k's curve, gamma what it asks for (null: nothing), s the mixture.
+    """
     from feduca import program
 
     solved = program.to_json(program.allocate(**program.read_problem(file)))
@@ -352,8 +417,6 @@ def partition(
     as_json: Json = False,
 ) -> None:
     """Show how a recipe spreads its data over the silos."""
-    from pathlib import Path
-
     from feduca import splits
 
     chosen = _recipe(source, settings, None, seed, None)
@@ -372,21 +435,29 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Time the simulator here: ratios side by side, absolute times on a GPU."""
-    from pathlib import Path
-
     from feduca import bench as benchmarks
     from feduca.config import parse_setting
 
-    found = benchmarks.run(
-        name, Path(out), lambda line: typer.echo(line, err=True), rounds, dict(map(parse_setting, settings or []))
-    )
+    found = benchmarks.run(name, Path(out), _say, rounds, dict(map(parse_setting, settings or [])))
     typer.echo(json.dumps(found, indent=None if as_json else 1))
 
 
 def main() -> None:
     """Entry point: errors that feduca raises on purpose become one line."""
+    import signal
+    import threading
+
+    import typer.core
+
     from feduca.errors import FeducaError, InputError
 
+    typer.core.HAS_RICH = False  # or typer escapes "[default: ...]" for rich, which does not print our help
+
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ended)  # what ends here as if by Ctrl-C is recorded and can be resumed
     try:
         app()
     except FeducaError as error:

@@ -116,8 +116,8 @@ def _plain(table: Table) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def cells(summary: list[dict[str, Any]]) -> str:
-    """The summary of a study as plain text, ours beside the paper's."""
+def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
+    """The summary of a study as plain text, ours beside the paper's where those can be compared."""
     table = Table(box=None, pad_edge=False, header_style="")
     axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
     more = [  # columns of studies that know the model a silo would have had alone, or the forced-in ceiling
@@ -133,16 +133,17 @@ def cells(summary: list[dict[str, Any]]) -> str:
     ]
     for name in axes:
         table.add_column(name, no_wrap=True)
-    for name in ("accuracy %", "paper", "participation %", "paper", *(title for _, title in more), "seeds", "seconds"):
+    theirs = ("paper",) if paper else ()
+    for name in ("accuracy %", *theirs, "participation %", *theirs, *(title for _, title in more), "seeds", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for cell in summary:
         spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
         table.add_row(
             *(cell["labels"].get(axis, "") for axis in axes),
             percent(cell["accuracy_mean"]) + spread,
-            percent(cell["paper_accuracy"]),
+            *([percent(cell["paper_accuracy"])] if paper else []),
             percent(cell["participation_mean"]),
-            percent(cell["paper_participation"]),
+            *([percent(cell["paper_participation"])] if paper else []),
             *(percent(cell.get(key)) for key, _ in more),
             str(len(cell["seeds"])),
             f"{cell['seconds']:.1f}",

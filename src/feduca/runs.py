@@ -19,6 +19,7 @@ import platform
 import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -381,8 +382,13 @@ def check_writable(root: Path) -> None:
     existing = root
     while not existing.exists():
         existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        what = "is not a folder" if not existing.is_dir() else "is not writable"
+    what = None if existing.is_dir() else "is not a folder"
+    if what is None:
+        try:  # permissions alone do not tell: think of /proc, or of a disk mounted read-only
+            os.rmdir(tempfile.mkdtemp(prefix=".feduca-", dir=existing))
+        except OSError as error:
+            what = f"is not writable ({error.strerror})"
+    if what is not None:
         raise InputError(f"cannot write results to {root}: {existing} {what}; choose another folder with --out")
 
 

@@ -35,6 +35,15 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
     }
 
 
+def study_text(summary: list[dict[str, Any]], results: str) -> str:
+    """The summary of the study `splits`: every cell's place in it, its counts and its pictures."""
+    return "\n\n".join(
+        f"{', '.join(cell['labels'].values())}\n"
+        + text({**cell, "written": [f"{results}/{name}" for name in cell["files"]]})
+        for cell in summary
+    )
+
+
 def text(shown: dict[str, Any]) -> str:
     """The counts as plain text: training / validation examples of each class, silo by silo."""
     width = max(map(len, shown["silos"]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -195,3 +197,85 @@ def test_debug_shows_the_traceback():
     )
     assert done.returncode == 1
     assert "Traceback" in done.stderr
+
+
+def test_help_has_no_stray_backslash(capsys):
+    code, out, _ = feduca("run", "--help", capsys=capsys)
+    assert code == 0
+    assert "[default: runs]" in out
+    assert "\\" not in out
+    assert '{"zeta": [[a, b, c], ...], "gamma"' in feduca("solve", "--help", capsys=capsys)[1]
+
+
+def test_a_finished_run_says_so(capsys):
+    assert "already finished" not in feduca("run", *FAST, capsys=capsys)[2]
+    code, out, err = feduca("run", *FAST, capsys=capsys)
+    assert code == 0
+    assert err.count("already finished; --again repeats it") == 1
+    folder = out.split("written to ")[1].strip()
+    assert "already finished" in feduca("resume", folder, capsys=capsys)[2]
+    assert "already finished" not in feduca("run", *FAST, "--again", capsys=capsys)[2]
+
+
+def test_several_seeds_are_for_compare(capsys):
+    _, _, err = feduca("run", *FAST, "--set", "seeds=[3, 4]", capsys=capsys)
+    assert "the recipe has seeds 3, 4: `run` takes the first, `compare` runs them all" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(number, capsys):
+    command = [sys.executable, "-m", "feduca", "run", "--rounds", "200", "--set", "checkpoint.every_s=0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not [f for f in Path("runs").rglob("rounds.jsonl") if f.stat().st_size]:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    found = re.search(r"interrupted; go on with `feduca resume (\S+)`", err)
+    assert found, err
+    assert json.loads((Path(found[1]) / "status.json").read_text())["state"] == "interrupted"
+
+
+def test_doctor_really_tries_to_write(capsys):
+    code, out, _ = feduca("doctor", "--out", "/proc/x", capsys=capsys)
+    assert code == 1
+    assert "cannot write results to /proc/x" in out
+
+
+def test_the_splits_study_draws_and_does_not_train(capsys):
+    code, out, err = feduca("reproduce", "splits", "--smoke", "--only", "data=fmnist", capsys=capsys)
+    assert code == 0
+    assert "smoke: small stand-in data (digits), figures are not comparable with the paper's" in err
+    assert not list(Path("runs").rglob("rounds.jsonl"))
+    summary = json.loads(Path("runs/smoke/results/splits.json").read_text())
+    assert [cell["labels"]["split"] for cell in summary] == ["0.5,1.0", "1.0,1.0"]
+    for cell in summary:
+        assert len(cell["train"]) == len(cell["silos"]) == 10
+        for name in cell["files"]:
+            assert (Path("runs/smoke/results") / name).stat().st_size > 0
+            assert name in out
+
+
+def test_a_smoke_table_has_no_paper_columns(capsys):
+    code, out, _ = feduca("reproduce", "concavity", "--smoke", "--only", "data=cifar10", capsys=capsys)
+    assert code == 0
+    assert "accuracy %" in out
+    assert "paper" not in out
+
+
+def test_a_misspelt_study_gets_a_suggestion(capsys):
+    code, _, err = feduca("reproduce", "dleta", capsys=capsys)
+    assert code == 2
+    assert err.strip() == "feduca: there is no study 'dleta'; did you mean 'delta'?"
+
+
+def test_bench_gpu_needs_one(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = feduca("bench", "gpu", capsys=capsys)
+    assert code == 2
+    assert err.strip() == "feduca: bench gpu needs a CUDA device; try `feduca bench cpu`"

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce import paper
-from feduca.reproduce.claims import CLAIMS, Summaries
+from feduca.reproduce.claims import CLAIMS, TOLERANCES, Summaries
 from feduca.reproduce.study import STUDIES
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
 
 HEAD = """# The paper, reproduced
 
-Ours beside the paper's, cell by cell. Every figure below comes from a file in `results/`, written by the command above it; the
-page itself is written by `python -m feduca.reproduce.page`. Accuracy is the mean over the last ten rounds, participation the
-mean over rounds and silos, both in percent. "Paper" columns are what the paper prints; `-` means that it prints no figure.
+Ours beside the paper's, cell by cell. Every figure below comes from a file in `results/`, written by `feduca reproduce NAME`; the
+page itself is written by `python -m feduca.reproduce.page`. A table may have been filled in several sittings, with `--only` (some
+cells of it) and `--lockstep` (several runs side by side); neither changes results beyond float rounding.
+
+Accuracy is the mean over the last ten rounds, participation the mean over rounds and silos, both in percent. "Paper" columns are
+what the paper prints; `-` means that it prints no figure.
 
 Three rows are ours: `uniform` and `random` are the controls under the same rule as FedUCA (Eq. 2), `forced` is FedAvg with
 everybody made to join: the ceiling.
@@ -58,11 +61,29 @@ def _difference(ours: float | None, theirs: float | None) -> str:
     return "-" if ours is None or theirs is None else f"{100 * (ours - theirs):+.1f}"
 
 
+def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
+    """The study that trains nothing: how many classes and examples silos have, and where the pictures are."""
+    lines = ["## splits\n", "```console\n$ feduca reproduce splits\n```\n"]
+    axes = list(cells[0]["labels"])
+    columns = [*axes, "silos", "classes per silo", "training examples per silo", "pictures"]
+    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for cell in cells:
+        classes = [sum(count > 0 for count in silo) for silo in cell["train"]]
+        sizes = [sum(silo) for silo in cell["train"]]
+        row = [*(cell["labels"][axis] for axis in axes), str(len(sizes)), f"{min(classes)} to {max(classes)}"]
+        row += [f"{min(sizes)} to {max(sizes)}", ", ".join(f"`results/{name}`" for name in cell["files"])]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def _section(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
+    if name == "splits":
+        return _splits(cells)
     axes = list(cells[0]["labels"])
     columns = [*axes, "accuracy", "paper", "difference", "participation", "paper", "seeds", "Eq. 1 holds"]
     extra = {"delta": ["summed Jensen gap", "paper"], "jensen": ["mean", "top-50", "top-25", "paper"]}.get(name, [])
-    lines = [f"## {name}\n", f"```console\n$ feduca reproduce {name} --device cuda\n```\n"]
+    where = " --device cuda" if any(cell["device"] != "cpu" for cell in cells) else ""
+    lines = [f"## {name}\n", f"```console\n$ feduca reproduce {name}{where}\n```\n"]
     lines.append("| " + " | ".join([*columns, *extra]) + " |")
     lines.append("|" + "---|" * len([*columns, *extra]))
     for cell in cells:
@@ -107,7 +128,7 @@ def _number(value: float | None) -> str:
 
 
 def _register(summaries: Summaries) -> str:
-    lines = ["## The paper's claims\n", "Each verdict is computed from the tables above.\n"]
+    lines = ["## The paper's claims\n", f"Each verdict is computed from the tables above. {TOLERANCES}\n"]
     lines += ["| where | claim | verdict | why |", "|---|---|---|---|"]
     for claim in CLAIMS:
         verdict = claim.judge(summaries)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca import api, config
+from feduca import api, config, splits
 from feduca.errors import ConfigError, InputError
 from feduca.reproduce.summary import beside, summarise
 from feduca.study import Cell, cells
@@ -53,7 +53,7 @@ def plan(
 ) -> list[Cell]:
     """The cells of a study, all validated."""
     if name not in STUDIES:
-        raise ConfigError(f"there is no study {name!r}; known: {', '.join(STUDIES)}")
+        raise ConfigError(f"there is no study {name!r}; {config._nearest(name, STUDIES)}")
     everything = _cells(name, smoke)
     for axis, labels in (keep or {}).items():
         there = list(dict.fromkeys(cell.labels[axis] for cell in everything if axis in cell.labels))
@@ -95,6 +95,8 @@ def reproduce(
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
     path = Path(results) / f"{name}.json"
     known = {_place(cell): cell for cell in _read(path)}
+    if name == "splits":
+        return _draw(chosen, known, path, watch)
     total = sum(len(cell.recipe.seeds) for cell in chosen)
     done = 0
     for batch in _batches(chosen, lockstep):
@@ -108,6 +110,19 @@ def reproduce(
         known = {_place(cell): cell for cell in beside(list(known.values()))}
         _write(path, list(known.values()))
     watch(total, total, "")
+    return [known[_place({"labels": dict(cell.labels)})] for cell in chosen]
+
+
+def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, watch: Watch) -> list[dict[str, Any]]:
+    """The study that trains nothing: class counts of every cell's silos, and heat maps beside the summary."""
+    for done, cell in enumerate(chosen):
+        watch(done, len(chosen), cell.label)
+        shown = splits.describe(cell.recipe, cell.recipe.seeds[0], path.with_suffix(""))
+        files = [f"{path.stem}/{Path(written).name}" for written in shown.pop("written")]  # seen from the summary
+        summary = {"labels": dict(cell.labels), **shown, "files": files}
+        known[_place(summary)] = summary
+        _write(path, list(known.values()))
+    watch(len(chosen), len(chosen), "")
     return [known[_place({"labels": dict(cell.labels)})] for cell in chosen]
 
 

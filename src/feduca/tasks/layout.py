@@ -60,7 +60,3 @@ class Layout:
         first = entries[self.names[0]]
         lead = first.shape[: first.dim() - len(self.shapes[0])]
         return torch.cat([entries[name].reshape(*lead, -1).to(torch.float32) for name in self.names], dim=-1)
-
-    def is_trained(self, name: str) -> bool:
-        """Whether `name` is a parameter (not a buffer)."""
-        return self.names.index(name) < self.trained
