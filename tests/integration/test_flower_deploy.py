@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -71,10 +72,45 @@ def test_init_writes_what_each_machine_needs(tmp_path):
         "key.pub",
         "silo.toml",
         "start.sh",
+        "state",
     }
     assert {p.name for p in (place / "server" / "keys").iterdir()} == {"north.pub", "south.pub"}
     assert feduca("deploy", "add", str(place), "west").exit_code == 0
     assert (place / "server" / "keys" / "west.pub").is_file()
+    with pytest.raises(InputError, match=r"has no silos/; add a silo where `feduca deploy init` was run"):
+        feduca("deploy", "add", str(place / "server"), "late")
+
+
+def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
+    """Once per change of `keys/`; a key that cannot be registered yet stops nothing."""
+    feduca("deploy", "init", str(tmp_path / "d"), "--silos", "north")
+    server, stop, calls = folders.read_server(tmp_path / "d"), threading.Event(), []
+
+    def register(asked):
+        calls.append(sorted(path.stem for path in (asked.path / "keys").glob("*.pub")))
+        if len(calls) == 1:
+            raise ValueError("half a key")
+        stop.set()
+        return ["west"]
+
+    class Running:
+        def running(self):
+            return not stop.is_set()
+
+    monkeypatch.setattr(deploy, "register", register)
+    watcher = threading.Thread(target=deploy.keep_registering, args=(server, Running(), stop, 0.01))
+    watcher.start()
+    try:
+        time.sleep(0.1)
+        assert calls == []
+        (server.path / "keys" / "west.pub").write_text("half")
+        wait_for(lambda: calls, 10, "the first attempt")
+        (server.path / "keys" / "west.pub").write_text("the whole key")
+        watcher.join(10)
+        assert calls == [["north", "west"]] * 2
+    finally:
+        stop.set()
+        watcher.join(10)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +146,6 @@ def test_check_finds_what_is_wrong(tmp_path):
     # A certificate for another name that is about to expire, a key everybody can read, a veto.
     certificates.issue_server(place / "ca", place / "server", ["elsewhere"], days=3)
     (place / "silos" / "silo-0" / "key").chmod(0o644)
-    (place / "silos" / "silo-1" / "state").mkdir()
     (place / "silos" / "silo-1" / "state" / "veto").touch()
     found = {f.what: f for f in examine(place)}
     for name in ("server certificate's names", "server certificate", "silo-0's key", "silo-1 veto"):

@@ -175,7 +175,7 @@ def _keys(server: ServerFolder) -> Iterator[Finding]:
     for path in sorted((server.path / "keys").glob("*.pub")):
         status = known.get(path.stem)
         if status is None:
-            remedy = "restart server/start.sh, which registers every key in server/keys"
+            remedy = "see what server/start.sh printed; started again, it registers every key in server/keys"
             yield Finding(f"{path.stem}'s registration", False, "its key is unknown to the SuperLink", remedy)
             continue
         remedy = f"start silos/{path.stem}/start.sh on its machine"

@@ -111,13 +111,13 @@ def add(
     there = deploy.reachable(f"127.0.0.1:{server.port}")
     if there:
         deploy.register(server)
-    how = "its key is registered" if there else f"copy server/keys/{name}.pub to the server and start it there"
+    how = "its key is registered" if there else f"copy server/keys/{name}.pub into server/keys on the server"
     typer.echo(f"written to {path}; {how}")
 
 
 @app.command()
 def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder.")]) -> None:
-    """Run the SuperLink of a server folder and register its silos' keys. Ends with Ctrl-C."""
+    """Run the SuperLink of a server folder and register its silos' keys, later ones too. Ends with Ctrl-C."""
     from feduca.flower import deploy
     from feduca.flower import folder as folders
     from feduca.flower.processes import until_told
@@ -132,8 +132,7 @@ def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder."
             typer.echo(
                 f"the SuperLink listens at {server.address}; newly registered: {', '.join(new) or 'nobody'}", err=True
             )
-            while process.running() and not told.wait(0.5):
-                pass
+            deploy.keep_registering(server, process, told)
         finally:
             process.stop()
     if not told.is_set():

@@ -47,6 +47,7 @@ def start_superlink(server: ServerFolder) -> Process:
 
 def start_silo(silo: SiloFolder) -> Process:
     """The SuperNode of a silo folder."""
+    silo.state.mkdir(exist_ok=True)  # a copy may have left the empty folder out
     config = {"silo": silo.name, "folder": str(silo.state), **silo.config}
     command = [
         "flower-supernode",
@@ -134,6 +135,25 @@ def register(server: ServerFolder) -> list[str]:
                 key = public_key_to_bytes(load_ssh_public_key(path.read_bytes()))  # type: ignore[arg-type]
                 client.RegisterNode(RegisterNodeRequest(public_key=key, name=path.stem))
     return [path.stem for path in new]
+
+
+def keep_registering(server: ServerFolder, process: Process, stop: threading.Event, every_s: float = 2.0) -> None:
+    """While the SuperLink runs, register the keys that are put into `keys/`."""
+
+    def keys() -> set[tuple[str, int]]:
+        return {(path.name, path.stat().st_size) for path in (server.path / "keys").glob("*.pub")}
+
+    seen = keys()
+    while process.running() and not stop.wait(every_s):
+        try:
+            now = keys()
+            if now == seen:
+                continue
+            seen = now
+            for name in register(server):
+                log.warning("newly registered: %s", name)
+        except Exception as error:  # half a file, or no key: the SuperLink goes on, the next change is a chance
+            log.warning("a key in %s cannot be registered: %s", server.path / "keys", error)
 
 
 def ended(server: ServerFolder, number: int) -> str | None:

@@ -131,11 +131,14 @@ def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str,
 
     _check_name(name)
     server, silo = read_server(folder), folder / "silos" / name
+    if not silo.parent.is_dir():
+        raise InputError(f"{folder} has no silos/; add a silo where `feduca deploy init` was run, not on the server")
     if silo.exists():
         raise InputError(f"{silo} is there already; choose another name, or remove it first")
     port = port or 9094 + sum(1 for _ in (folder / "silos").iterdir())
     silo.mkdir()
     silo.chmod(0o700)
+    (silo / "state").mkdir()  # so that its operator can veto before the first round
     certificates.make_silo_key(silo)
     shutil.copy(server.path / "ca.crt", silo / "ca.crt")
     shutil.copy(silo / "key.pub", server.path / "keys" / f"{name}.pub")
