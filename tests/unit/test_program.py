@@ -318,11 +318,11 @@ def test_imports_are_light():
     assert out.strip() == "[]"
 
 
-def test_first_solve_of_a_process_compiles_nothing():
-    """Compiling takes more than ten seconds of processor time; how long a cached start takes is the benchmark's business."""
+def test_first_solve_of_a_process_takes_under_a_second():
+    """In processor time: wall time would test how busy the machine is."""
     allocate(ZETA, GAMMA, S)  # compiled and cached, here or before
     out = _fresh_process(
         "import time; from feduca.program import allocate; t = time.process_time(); "
         f"allocate({ZETA}, {GAMMA}, {S}); print(time.process_time() - t)"
     )
-    assert float(out) < 5.0
+    assert float(out) < 1.0
