@@ -385,7 +385,8 @@ def check_writable(root: Path) -> None:
     what = None if existing.is_dir() else "is not a folder"
     if what is None:
         try:  # permissions alone do not tell: think of /proc, or of a disk mounted read-only
-            os.rmdir(tempfile.mkdtemp(prefix=".feduca-", dir=existing))
+            with tempfile.TemporaryFile(dir=existing):  # a file without a name: nobody who lists the folder sees it
+                pass
         except OSError as error:
             what = f"is not writable ({error.strerror})"
     if what is not None:

@@ -38,8 +38,8 @@ def child(out: Path, settings: dict) -> None:
 
 
 def recorded(out: Path) -> int:
-    files = list(out.glob("*/*-s*/rounds.jsonl"))
-    try:
+    try:  # the child creates and removes files while we look
+        files = list(out.glob("*/*-s*/rounds.jsonl"))
         return files[0].read_bytes().count(b"\n") if files else 0
     except OSError:
         return 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,10 +199,20 @@ def find_runs(root: Path, limit: int = 2000) -> list[Path]:
     """Run directories at `root` or up to three levels below it, in order of their names."""
     if (root / "status.json").is_file():
         return [root]
-    found: list[Path] = []
-    for depth in ("*", "*/*", "*/*/*"):
-        found += [path.parent for path in sorted(root.glob(f"{depth}/status.json"))[:limit]]
+    found, level = [], [root]
+    for _ in range(3):
+        level = [folder for path in level for folder in _folders(path)]
+        found += [path for path in level if (path / "status.json").is_file()]
     return found[:limit]
+
+
+def _folders(path: Path) -> list[Path]:
+    """What `path.glob("*/")` gives, except that a folder may vanish while we look (a run deleted or begun anew)."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(path / entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return []
 
 
 def glance(path: Path) -> Run:
