@@ -21,11 +21,11 @@ from typing import Literal
 
 import numpy as np
 
-from feduca.aggregation import target
 from feduca.arrays import mix, put, repeat, select, take
 from feduca.errors import ConfigError
+from feduca.mechanisms.fixed import FixedWeights
 from feduca.personal import Prepared
-from feduca.types import Allocation, Announcements, ClientMemory, Ints, LocalSpec, Needs, Round, Scores
+from feduca.types import Announcements, ClientMemory, Scores
 from feduca.work import Along, Steps, Train
 
 STEP = 0.01  # of the central difference in a
@@ -33,14 +33,11 @@ LEAST = 0.01  # a stays above: v is recovered from the mixture by dividing by a
 
 
 @dataclass(frozen=True)
-class APFL:
+class APFL(FixedWeights):
     a: float = 0.5  # share of the private model, at first where it adapts
     adaptive: bool = True
     eta_a: float = 0.1  # step of the adaptation
     beta: Literal["uniform", "examples"] = "uniform"
-
-    needs = Needs()
-    schedule = "fresh"
 
     def __post_init__(self) -> None:
         if not LEAST <= self.a <= 1:
@@ -51,15 +48,6 @@ class APFL:
     @property
     def personal(self) -> Mixture:
         return Mixture(self.a, self.eta_a if self.adaptive else 0.0)
-
-    def local(self, spec: LocalSpec) -> LocalSpec:
-        return spec
-
-    def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(examples, self.beta), "fixed")
-
-    def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(round.examples, self.beta), "fixed")
 
 
 @dataclass(frozen=True)

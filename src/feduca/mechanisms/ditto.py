@@ -13,22 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from feduca.aggregation import target
 from feduca.arrays import repeat, select
 from feduca.errors import ConfigError
+from feduca.mechanisms.fixed import FixedWeights
 from feduca.personal import Prepared
-from feduca.types import Allocation, Announcements, ClientMemory, Ints, LocalSpec, Needs, Round
+from feduca.types import Announcements, ClientMemory
 from feduca.work import Steps, Train
 
 
 @dataclass(frozen=True)
-class Ditto:
+class Ditto(FixedWeights):
     lam: float = 0.1  # lambda: 0 is training alone, large is the shared model
     epochs: int = 0  # of the personal model; 0 = as many as the shared one
     beta: Literal["uniform", "examples"] = "uniform"
-
-    needs = Needs()
-    schedule = "fresh"
 
     def __post_init__(self) -> None:
         if not self.lam >= 0:
@@ -39,15 +36,6 @@ class Ditto:
     @property
     def personal(self) -> Pulled:
         return Pulled(self.lam, self.epochs)
-
-    def local(self, spec: LocalSpec) -> LocalSpec:
-        return spec
-
-    def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(examples, self.beta), "fixed")
-
-    def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(round.examples, self.beta), "fixed")
 
 
 @dataclass(frozen=True)

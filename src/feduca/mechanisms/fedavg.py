@@ -13,22 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from feduca.aggregation import target
-from feduca.types import Allocation, Ints, LocalSpec, Needs, Round
+from feduca.mechanisms.fixed import FixedWeights
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(FixedWeights):
     beta: Literal["uniform", "examples"] = "uniform"
-
-    needs = Needs()
-    schedule = "fresh"
-
-    def local(self, spec: LocalSpec) -> LocalSpec:
-        return spec
-
-    def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(examples, self.beta), "fixed")
-
-    def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(round.examples, self.beta), "fixed")

@@ -10,18 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from feduca.aggregation import target
 from feduca.errors import ConfigError
-from feduca.types import Allocation, Ints, LocalSpec, Needs, Round
+from feduca.mechanisms.fixed import FixedWeights
+from feduca.types import LocalSpec
 
 
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(FixedWeights):
     mu: float = 1e-4  # strength of the pull
     beta: Literal["uniform", "examples"] = "uniform"
-
-    needs = Needs()
-    schedule = "fresh"
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
@@ -29,9 +26,3 @@ class FedProx:
 
     def local(self, spec: LocalSpec) -> LocalSpec:
         return replace(spec, prox=self.mu)
-
-    def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(examples, self.beta), "fixed")
-
-    def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(round.examples, self.beta), "fixed")

@@ -11,18 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from feduca.aggregation import target
 from feduca.errors import ConfigError
-from feduca.types import Allocation, Ints, LocalSpec, Needs, Round
+from feduca.mechanisms.fixed import FixedWeights
+from feduca.types import LocalSpec
 
 
 @dataclass(frozen=True)
-class PropFair:
+class PropFair(FixedWeights):
     M: float = 5.0  # bound on the loss
     beta: Literal["uniform", "examples"] = "uniform"
-
-    needs = Needs()
-    schedule = "fresh"
 
     def __post_init__(self) -> None:
         if not self.M > 0:
@@ -30,9 +27,3 @@ class PropFair:
 
     def local(self, spec: LocalSpec) -> LocalSpec:
         return replace(spec, objective="propfair", bound=self.M)
-
-    def init(self, examples: Ints, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(examples, self.beta), "fixed")
-
-    def allocate(self, state: None, round: Round, seed: int) -> tuple[None, Allocation]:
-        return None, Allocation(target(round.examples, self.beta), "fixed")
