@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from feduca.console import Json, Rounds, Set, Source, print_findings, print_run
 from feduca.flower.cli import app as deploy_app
 
 app = typer.Typer(
@@ -26,15 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")
-]
-Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Out = Annotated[str, typer.Option(help="Folder for run directories.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
 
 
@@ -101,19 +96,6 @@ def _resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _print_run(row: dict[str, Any], as_json: bool) -> None:
-    from feduca import display
-
-    if as_json:
-        typer.echo(json.dumps(row))
-        return
-    typer.echo(
-        f"accuracy {display.percent(row['accuracy'])} %  participation {display.percent(row['participation'])} %"
-        f"  rounds {row['rounds']}  seconds {row['seconds']:.1f}"
-    )
-    typer.echo(f"written to {row['run_dir']}")
-
-
 @app.command()
 def run(
     source: Source = "quickstart",
@@ -153,7 +135,7 @@ def run(
     finally:
         progress.close()
         tracked.close()
-    _print_run(result.row(), as_json)
+    print_run(result.row(), as_json)
 
 
 @app.command()
@@ -210,7 +192,7 @@ def resume(
 
     if _is_finished(Path(path)):
         _say("already finished; `feduca run --again` repeats it")
-        _print_run(runs.load(path).row(), as_json)
+        print_run(runs.load(path).row(), as_json)
         return
     chosen, directory = api.recorded(path)
     if (directory.path / "deployment.json").is_file():
@@ -225,7 +207,7 @@ def resume(
             result = api.resume(path, watch=progress)
     finally:
         progress.close()
-    _print_run(result.row(), as_json)
+    print_run(result.row(), as_json)
 
 
 @app.command()
@@ -298,14 +280,7 @@ def doctor(out: Out = "runs", as_json: Json = False) -> None:
     """Check that everything a run needs is here and works."""
     from feduca.doctor import examine
 
-    findings = examine(out)
-    if as_json:
-        typer.echo(json.dumps([vars(f) for f in findings]))
-    else:
-        for f in findings:
-            typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
-    if any(not f.ok and not f.optional for f in findings):
-        raise typer.Exit(1)
+    print_findings(examine(out), as_json)
 
 
 @app.command()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from feduca.runs import RunResult
+from feduca.console import Json, Rounds, Set, Source, print_findings, print_run
 
 app = typer.Typer(
     help="Silos on machines of their own, over Flower (needs `feduca[flower]`).",
@@ -17,13 +15,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")
-]
-Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Run this seed.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 Again = Annotated[bool, typer.Option("--again", help="Start over, even where there is a run to go on with.")]
 
 
@@ -170,7 +162,7 @@ def run(
 
     _flower_is_here()
     server = folders.read_server(folder)
-    _report(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds)), as_json)
+    print_run(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds)).row(), as_json)
 
 
 @app.command()
@@ -185,14 +177,7 @@ def check(
     from feduca.flower.check import examine
 
     _flower_is_here()
-    findings = examine(folder, exchange=exchange)
-    if as_json:
-        typer.echo(json.dumps([vars(f) for f in findings]))
-    else:
-        for f in findings:
-            typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
-    if any(not f.ok and not f.optional for f in findings):
-        raise typer.Exit(1)
+    print_findings(examine(folder, exchange=exchange), as_json)
 
 
 @app.command()
@@ -222,9 +207,9 @@ def up(
     if folder is not None:
         with deploy.standing(folder) as server:
             result = deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds))
-        _report(result, as_json)
+        print_run(result.row(), as_json)
         return
-    _report(deploy.up(chosen, out, silos=silos, again=again, watch=_watch(chosen.rounds)), as_json)
+    print_run(deploy.up(chosen, out, silos=silos, again=again, watch=_watch(chosen.rounds)).row(), as_json)
 
 
 def resume(path: Path, as_json: bool, rounds: int) -> None:
@@ -232,7 +217,7 @@ def resume(path: Path, as_json: bool, rounds: int) -> None:
     _flower_is_here()
     from feduca.flower import deploy
 
-    _report(deploy.resume(path, watch=_watch(rounds)), as_json)
+    print_run(deploy.resume(path, watch=_watch(rounds)).row(), as_json)
 
 
 def _watch(rounds: int) -> Any:
@@ -243,15 +228,3 @@ def _watch(rounds: int) -> Any:
         typer.echo(f"round {record['round']}/{rounds}  accuracy {accuracy} %  in {marks}", err=True)
 
     return line
-
-
-def _report(result: RunResult, as_json: bool) -> None:
-    from feduca import display
-
-    row = result.row()
-    if as_json:
-        typer.echo(json.dumps(row))
-        return
-    accuracy, joined = display.percent(row["accuracy"]), display.percent(row["participation"])
-    typer.echo(f"accuracy {accuracy} %  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
-    typer.echo(f"written to {row['run_dir']}")
