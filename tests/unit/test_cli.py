@@ -207,6 +207,18 @@ def test_help_has_no_stray_backslash(capsys):
     assert '{"zeta": [[a, b, c], ...], "gamma"' in feduca("solve", "--help", capsys=capsys)[1]
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("run", "An embedded recipe or a TOML file."),
+        ("resume", "A run directory."),
+        ("deploy check", "A whole deployment, a server's folder, or a silo's."),
+    ],
+)
+def test_help_says_what_a_positional_argument_is(command, says, capsys):
+    assert says in feduca(*command.split(), "--help", capsys=capsys)[1]
+
+
 def test_a_finished_run_says_so(capsys):
     assert "already finished" not in feduca("run", *FAST, capsys=capsys)[2]
     code, out, err = feduca("run", *FAST, capsys=capsys)
