@@ -20,6 +20,7 @@ Importing this module needs Triton. The kernels are launched only on CUDA tensor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -404,12 +405,26 @@ def unpool(d: Tensor, winner: Tensor, shape: ConvShape, *, border: bool, places:
     return Unpooled(values, bias_parts, (top, left))
 
 
-def _cut(shape: ConvShape, K: int, tiles: int, places: int, step: int, splits: int | None) -> tuple[int, int]:
-    """Into how many sums a filter gradient is cut, and how many places each adds: enough programs to fill the chip."""
+def _filter_launch(
+    job: str, x: Tensor, shape: ConvShape, places: int, precision: str, tile: Tile | None, splits: int | None
+) -> tuple[Tensor, tuple[int, int, int], int, dict[str, Any]]:
+    """How a filter gradient is launched: room for its partial sums, the grid, how many of the `places` each adds, options.
+
+    It is cut into `splits` sums; without a wish, into enough to fill the chip.
+    """
+    K = len(x)
+    tile = tile or tile_for(job, shape, x.dtype)
+    tiles = triton.cdiv(shape.taps, tile.taps)
     if splits is None:
-        splits = max(1, min(triton.cdiv(PROGRAMS[shape.channels >= MANY], tiles * K), places // (4 * step)))
-    each = triton.cdiv(triton.cdiv(places, splits), step) * step
-    return triton.cdiv(places, each), each
+        splits = max(1, min(triton.cdiv(PROGRAMS[shape.channels >= MANY], tiles * K), places // (4 * tile.places)))
+    each = triton.cdiv(triton.cdiv(places, splits), tile.places) * tile.places
+    sums = triton.cdiv(places, each)
+    parts = torch.empty(sums, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
+    options = {
+        **_sizes(shape), "TAPS": shape.taps, "BQ": tile.places, "BK": tile.taps, "PRECISION": precision,
+        "num_warps": tile.warps, "num_stages": tile.stages,
+    }  # fmt: skip
+    return parts, (tiles, K, sums), each, options
 
 
 def filter_masked(
@@ -424,15 +439,9 @@ def filter_masked(
     """Partial sums of the gradients of filters `[parts, K, taps, O]` and bias `[parts, K, O]`, from the pooled `d`."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
-    tile = tile or tile_for("filter masked", shape, x.dtype)
-    tiles = triton.cdiv(shape.taps, tile.taps)
-    splits, each = _cut(shape, K, tiles, B * rows * columns, tile.places, splits)
-    parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
-    bias_parts = torch.empty(splits, K, shape.outputs, dtype=torch.float32, device=x.device)
-    _filter_masked[(tiles, K, splits)](
-        x, d, winner, parts, bias_parts, B, K, each, **_sizes(shape), TAPS=shape.taps, BQ=tile.places, BK=tile.taps,
-        PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    parts, grid, each, options = _filter_launch("filter masked", x, shape, B * rows * columns, precision, tile, splits)
+    bias_parts = torch.empty(len(parts), K, shape.outputs, dtype=torch.float32, device=x.device)
+    _filter_masked[grid](x, d, winner, parts, bias_parts, B, K, each, **options)
     return parts, bias_parts
 
 
@@ -447,16 +456,11 @@ def filter_unpooled(
     """The same partial sums from the un-pooled gradient."""
     K, B = x.shape[:2]
     rows, columns = shape.pooled
-    tile = tile or tile_for("filter unpooled", shape, x.dtype)
-    tiles = triton.cdiv(shape.taps, tile.taps)
-    splits, each = _cut(shape, K, tiles, 4 * B * rows * columns, tile.places, splits)
-    parts = torch.empty(splits, K, shape.taps, shape.outputs, dtype=torch.float32, device=x.device)
-    high, wide = d.values.shape[2:4]
-    _filter_unpooled[(tiles, K, splits)](
-        x, d.values, parts, B, K, each, **_sizes(shape), TAPS=shape.taps, HP=high, WP=wide,
-        TOP=d.border[0], LEFT=d.border[1], BQ=tile.places, BK=tile.taps,
-        PRECISION=precision, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    parts, grid, each, options = _filter_launch(
+        "filter unpooled", x, shape, 4 * B * rows * columns, precision, tile, splits
+    )
+    (high, wide), (top, left) = d.values.shape[2:4], d.border
+    _filter_unpooled[grid](x, d.values, parts, B, K, each, HP=high, WP=wide, TOP=top, LEFT=left, **options)
     return parts, d.bias_parts
 
 
