@@ -3,6 +3,7 @@
 Two doors, one after the other:
 
     read(raw, asked, client)   one silo's decoded message, of whatever shape: schema, run, round, identity, types and sizes
+                               (`parse` is the same check for a transport that wants an exception, as Flower's codec does)
     Gate.admit(asked, reports) all reports of a round, from any federation: round, identity, shape, dtype, finite values, the
                                norm of the update, curve and threshold inside the family's domain
 
@@ -24,6 +25,7 @@ import numpy as np
 from feduca.aggregation import norms
 from feduca.arrays import like, repeat, select, zeros
 from feduca.errors import RunError
+from feduca.messages import KINDS, NAMES, columns, measurements, silent, unmeasured
 from feduca.types import (
     ABSENT,
     DECLINED,
@@ -37,26 +39,24 @@ from feduca.types import (
     Measurements,
     Needs,
     Reports,
-    Scores,
     UtilityFamily,
 )
 
 LARGEST = 1e9  # of a curve's parameters and of a threshold: beyond it double precision cannot tell utilities apart
 MOST = 16  # numbers of a method's own
 LONGEST = 300  # characters of a silo's reason that go into the record
+LONGEST_SENT = 2000  # characters of a reason at all
+LONGEST_ROW = 1000  # places at which a utility is measured
 
-_SCORES = ("global_", "own", "offered")
-_FLOATS = ("train_loss", "concession", "promised", "eq2", "r2")
-_COUNTS = ("evaluations", "examples")
-_TESTS = ("deployed", "own", "global", "alone")
 _FIELDS = {"run", "round", "client", "status", "reason", "theta", "gamma", "zeta", "measurements"}
-_MEASUREMENTS = (
-    {f"{name}.{part}" for name in _SCORES for part in ("accuracy", "loss")}
-    | {*_FLOATS, *_COUNTS, "capped"}
-    | {f"test.{name}" for name in _TESTS}
-)
+_TESTS = ("test.deployed", "test.own", "test.global", "test.alone")
+_POINTS = ("points.places", "points.values")
+_MEASUREMENTS = {*NAMES, *_TESTS, *_POINTS}
+_TOLD = re.compile(r"told\.\w{1,40}", re.ASCII)  # a method's own numbers
 
-_TOLD = re.compile(r"told\.[a-z_]{1,40}", re.ASCII)  # a method's own numbers
+
+class Malformed(RunError):
+    """A message that is not what was asked for; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Gate:
         fault = _misshapen(asked, reports, family)
         if fault is not None or not isinstance(reports, Reports):
             k = len(asked.clients)
-            return Admitted(nobody(asked, family, REFUSED, f"refused: {fault}"), np.full(k, np.nan), [""] * k)
+            return Admitted(silent(asked, REFUSED, f"refused: {fault}", family.size), np.full(k, np.nan), [""] * k)
         reports = _known(asked, reports)
         k = len(reports.clients)
         sent = reports.joined
@@ -118,38 +118,23 @@ class Gate:
 def refuse(asked: Announcements, reports: Reports, refusals: Sequence[str]) -> Reports:
     """Turn the reports with a complaint into refusals, and clean whatever is not used, so that nothing of it goes any further."""
     bad = np.array([bool(text) for text in refusals], dtype=bool)
-    silent = bad | np.array([status in (ABSENT, REFUSED) for status in reports.status], dtype=bool)
+    unheard = bad | np.array([status in (ABSENT, REFUSED) for status in reports.status], dtype=bool)
     status = [REFUSED if no else word for no, word in zip(bad, reports.status)]
     reason = [f"refused: {text}" if text else _plain(why) for text, why in zip(refusals, reports.reason)]
     joined = np.array([word == JOINED for word in status], dtype=bool)
     theta = reports.theta
     if not joined.all():
         theta = select(joined, theta, zeros(asked.theta, *theta.shape))
-    if not silent.any():
+    if not unheard.any():
         return replace(reports, status=status, reason=reason, theta=theta)
     return replace(
         reports,
         status=status,
         reason=reason,
         theta=theta,
-        gamma=np.where(silent, np.nan, reports.gamma),
-        zeta=np.where(silent[:, None], np.nan, reports.zeta),
-        measurements=_silenced(reports.measurements, silent),
-    )
-
-
-def nobody(asked: Announcements, family: UtilityFamily, status: str, reason: str) -> Reports:
-    """Reports in which no client says anything: absent, or refused."""
-    k = len(asked.clients)
-    return Reports(
-        asked.round,
-        np.asarray(asked.clients),
-        [status] * k,
-        [reason] * k,
-        zeros(asked.theta, k, len(asked.theta)),
-        np.full(k, np.nan),
-        np.full((k, family.size), np.nan),
-        _measured({}, k),
+        gamma=np.where(unheard, np.nan, reports.gamma),
+        zeta=np.where(unheard[:, None], np.nan, reports.zeta),
+        measurements=_silenced(reports.measurements, unheard),
     )
 
 
@@ -160,59 +145,44 @@ def nobody(asked: Announcements, family: UtilityFamily, status: str, reason: str
 def read(raw: object, asked: Announcements, client: int, family: UtilityFamily) -> Reports:
     """One client's decoded message as reports of one row; a refusal with its reason where it is not what was asked for.
 
-    `client` is who the transport says this is. A message is a mapping with `run`, `round`, `client`, `status` (joined or
-    declined), `reason`, `theta` (only when joined; a numpy array
-    of the announced model's shape and dtype), `gamma`, `zeta`, and `measurements`: a mapping
-    from names such as `own.accuracy` to numbers.
+    `client` is who the transport says this is; `parse` says what a message is.
     """
-    one = replace(
-        asked,
-        clients=np.array([client]),
-        alpha_formed=asked.alpha_formed[:1],
-        alpha_announced=asked.alpha_announced[:1],
-    )
+    one = replace(asked, clients=np.array([client]))
     try:
-        fault, values = _parsed(raw, asked, client, family)
+        return parse(raw, one, family.size)
+    except Malformed as error:
+        return silent(one, REFUSED, f"refused: {error}", family.size)
+
+
+def parse(raw: object, asked: Announcements, curve: int) -> Reports:
+    """One client's decoded message as reports of one row; Malformed where it is not what was asked of this one client.
+
+    A message is a mapping with `run`, `round`, `client`, `status` (joined, declined, left, or refused by its operator), `reason`,
+    `theta` (only when joined; a numpy array of the announced model's shape and dtype), `gamma`, `zeta` of `curve` numbers, and
+    `measurements`: a mapping from names such as `own.accuracy` to numbers (rows of them for `points.`).
+    """
+    try:
+        fault, values = _parsed(raw, asked, int(asked.clients[0]), curve)
     except Exception as error:  # objects that raise when they are looked at
         fault, values = f"the message cannot be read ({type(error).__name__})", {}
     if fault:
-        return nobody(one, family, REFUSED, f"refused: {fault}")
+        raise Malformed(fault)
     theta = zeros(asked.theta, 1, len(asked.theta))
     if values["theta"] is not None:
         theta[0] = like(asked.theta, values["theta"])
     return Reports(
         asked.round,
-        one.clients,
+        asked.clients,
         [values["status"]],
         [values["reason"]],
         theta,
         np.array([values["gamma"]]),
-        np.array([values["zeta"]]).reshape(1, family.size),
-        _measured(values["measurements"]),
+        np.array([values["zeta"]]).reshape(1, curve),
+        measurements({**unmeasured(1), **values["measurements"]}),
     )
 
 
-def stack(rows: Sequence[Reports]) -> Reports:
-    """Reports of one row each as one, in the order given."""
-    first = rows[0]
-    theta = zeros(first.theta, len(rows), first.theta.shape[1])
-    for i, row in enumerate(rows):
-        theta[i] = row.theta[0]
-    columns = [_columns(row.measurements) for row in rows]
-    names = sorted({name for one in columns for name in one})
-    return Reports(
-        first.round,
-        np.concatenate([row.clients for row in rows]),
-        [row.status[0] for row in rows],
-        [row.reason[0] for row in rows],
-        theta,
-        np.concatenate([row.gamma for row in rows]),
-        np.concatenate([row.zeta for row in rows]),
-        _measurements({name: np.concatenate([one.get(name, np.full(1, np.nan)) for one in columns]) for name in names}),
-    )
-
-
-def _parsed(raw: object, asked: Announcements, client: int, family: UtilityFamily) -> tuple[str, dict[str, Any]]:
+def _parsed(raw: object, asked: Announcements, client: int, curve: int) -> tuple[str, dict[str, Any]]:
     """What is wrong with a message, or its values."""
     if not isinstance(raw, Mapping):
         return f"the message is {_seen(raw)}, not a mapping", {}
@@ -226,22 +196,28 @@ def _parsed(raw: object, asked: Announcements, client: int, family: UtilityFamil
         if not _is_integer(raw[name]) or int(raw[name]) != want:
             return f"{name} is {_seen(raw[name])}, expected {want}", {}
     status = raw["status"]
-    if not isinstance(status, str) or status not in (JOINED, DECLINED, LEFT):
-        return f"status is {_seen(status)}, not joined, declined or left", {}
+    if not isinstance(status, str) or status not in (JOINED, DECLINED, LEFT, REFUSED):
+        return f"status is {_seen(status)}, not joined, declined, left or refused", {}
     reason = raw.get("reason", "")
     if not isinstance(reason, str):
         return f"reason is {_seen(reason)}, not text", {}
+    if len(reason) > LONGEST_SENT:
+        return f"a reason of {len(reason)} characters is too long, at most {LONGEST_SENT} are read", {}
     theta = raw.get("theta")
     if status == JOINED:
         if fault := _bad_model(theta, asked.theta):
             return fault, {}
     elif theta is not None:
         return "it declines and sends a model all the same", {}
-    gamma, zeta = _number(raw["gamma"]), _numbers(raw["zeta"], family.size)
+    gamma, zeta = _number(raw["gamma"]), _numbers(raw["zeta"], curve)
     if gamma is None:
         return f"gamma is {_seen(raw['gamma'])}, not a number", {}
     if zeta is None:
-        return f"zeta is {_seen(raw['zeta'])}, not {family.size} numbers", {}
+        return f"zeta is {_seen(raw['zeta'])}, not {curve} numbers", {}
+    if any(map(math.isinf, (gamma, *zeta))):
+        return "threshold or curve is infinite", {}
+    if math.isnan(gamma) is all(map(math.isfinite, zeta)):
+        return "a threshold without a curve, or a curve without a threshold", {}
     given = raw.get("measurements", {})
     if not isinstance(given, Mapping):
         return f"measurements are {_seen(given)}, not a mapping", {}
@@ -251,10 +227,19 @@ def _parsed(raw: object, asked: Announcements, client: int, family: UtilityFamil
     for name, value in given.items():
         if not isinstance(name, str) or not (name in _MEASUREMENTS or _TOLD.fullmatch(name)):
             return f"unknown measurement {_seen(name)}", {}
+        if name in _POINTS:
+            row = _numbers(value, len(value)) if isinstance(value, list | tuple | np.ndarray) else None
+            if row is None or len(row) > LONGEST_ROW:
+                return f"{name} is {_seen(value)}, not up to {LONGEST_ROW} numbers", {}
+            measured[name] = np.array([row], float)
+            continue
         number = _number(value)
-        if number is None or (name in _COUNTS and not 0 <= number < 2**53):
+        if number is None or (KINDS.get(name) is int and not 0 <= number < 2**53):
             return f"measurement {name} is {_seen(value)}, not a number that can be", {}
-        measured[name] = number
+        measured[name] = np.array([number == 1 if name == "capped" else number], KINDS.get(name, float))
+    rows = [measured[name].shape for name in _POINTS if name in measured]
+    if len(rows) == 1 or len(set(rows)) > 1:
+        return "measured points are not as many values as places", {}
     values = {"status": status, "reason": reason, "theta": theta if status == JOINED else None}
     return "", values | {"gamma": gamma, "zeta": zeta, "measurements": measured}
 
@@ -335,9 +320,11 @@ def _misshapen(asked: Announcements, reports: object, family: UtilityFamily) -> 
         m = reports.measurements
         if not isinstance(m, Measurements):
             return f"measurements are {_seen(m)}"
-        for name, value in _columns(m).items():
+        for name, value in columns(replace(m, points={})).items():
             if not isinstance(value, np.ndarray) or value.shape != (k,) or value.dtype.kind not in "biuf":
                 return f"the measurement {name} is {_seen(value)}, expected {k} numbers"
+        if m.points and not _is_points(m.points, k):
+            return f"the measured points are {_seen(m.points)}, expected places and as many values for {k} silos"
     except Exception as error:  # objects that raise when they are looked at
         return f"the reports cannot be read ({type(error).__name__})"
     return None
@@ -359,7 +346,7 @@ def _known(asked: Announcements, reports: Reports) -> Reports:
         theta=reports.theta[index],
         gamma=reports.gamma[index],
         zeta=reports.zeta[index],
-        measurements=_measurements({name: column[index] for name, column in _columns(reports.measurements).items()}),
+        measurements=measurements({name: column[index] for name, column in columns(reports.measurements).items()}),
     )
 
 
@@ -395,44 +382,19 @@ def _is_floats(value: Any, shape: tuple[int, ...]) -> bool:
     return isinstance(value, np.ndarray) and value.shape == shape and value.dtype.kind == "f"
 
 
-def _columns(m: Measurements) -> dict[str, np.ndarray]:
-    """Measurements as a flat mapping from names such as `own.accuracy`."""
-    scores = {f"{name}.{part}": getattr(getattr(m, name), part) for name in _SCORES for part in ("accuracy", "loss")}
-    rest = {name: getattr(m, name) for name in (*_FLOATS, *_COUNTS, "capped")}
-    test = {f"test.{name}": column for name, column in m.test.items()}
-    return scores | rest | test | {f"told.{name}": column for name, column in m.told.items()}
+def _is_points(points: Mapping[str, Any], k: int) -> bool:
+    places = points.get("places")
+    if set(points) != {"places", "values"} or not isinstance(places, np.ndarray) or places.ndim != 2:
+        return False
+    return all(_is_floats(column, (k, places.shape[1])) for column in points.values())
 
 
-def _measurements(columns: Mapping[str, np.ndarray]) -> Measurements:
-    """The inverse of `_columns`."""
-    rest: dict[str, Any] = dict(columns)
-    scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
-    test = {name.removeprefix("test."): rest.pop(name) for name in list(rest) if name.startswith("test.")}
-    told = {name.removeprefix("told."): rest.pop(name) for name in list(rest) if name.startswith("told.")}
-    return Measurements(**scores, **rest, test=test, told=told)
-
-
-def _silenced(m: Measurements, silent: Bools) -> Measurements:
+def _silenced(m: Measurements, unheard: Bools) -> Measurements:
     """Measurements without those of some clients: undefined, zero or False."""
-
-    def change(column: np.ndarray) -> np.ndarray:
-        return np.where(silent, np.nan if column.dtype.kind == "f" else column.dtype.type(0), column)
-
-    return _measurements({name: change(column) for name, column in _columns(m).items()})
-
-
-def _measured(given: Mapping[str, float], k: int = 1) -> Measurements:
-    """Measurements of `k` clients from the numbers of one; undefined where none is given."""
-    columns: dict[str, np.ndarray] = {}
-    for name in sorted({*_MEASUREMENTS, *given}):
-        value = given.get(name, math.nan)
-        if name in _COUNTS:
-            columns[name] = np.full(k, 0 if math.isnan(value) else int(value))
-        elif name == "capped":
-            columns[name] = np.full(k, value == 1)
-        elif name in given or not name.startswith("test."):
-            columns[name] = np.full(k, value)
-    return _measurements(columns)
+    changed = {name: column.copy() for name, column in columns(m).items()}
+    for column in changed.values():
+        column[unheard] = np.nan if column.dtype.kind == "f" else 0
+    return measurements(changed)
 
 
 def _plain(text: Any) -> str:

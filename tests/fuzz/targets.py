@@ -29,6 +29,7 @@ from feduca.errors import CheckpointError, FeducaError, InputError
 from feduca.federation import InProcess
 from feduca.mechanisms import FedAvg, FedUCA
 from feduca.memory import memories
+from feduca.messages import together
 from feduca.offers import Global
 from feduca.participation import Always
 from feduca.rounds import Server
@@ -156,7 +157,7 @@ def reports(data: bytes, mechanism: str = "fedavg") -> str:
         gate.read(hostile(draw, k, mechanism) if k == bad else message(k, mechanism), asked, k, FAMILY)
         for k in range(4)
     ]
-    before, admitted = loop.admit(server, state, asked, gate.stack(rows))
+    before, admitted = loop.admit(server, state, asked, together(rows, asked.round, asked.theta, FAMILY.size))
     after, _ = loop.advance(server, before, admitted.reports)
     others = np.arange(4) != bad
     assert list(np.array(admitted.reports.status)[others]) == ["joined"] * 3

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import feduca
-from feduca import gate, program
+from feduca import program
 from feduca import rounds as loop
 from feduca.client import Behaviour
 from feduca.federation import InProcess
 from feduca.mechanisms import FedAvg, FedUCA, registry
 from feduca.memory import memories
+from feduca.messages import silent
 from feduca.offers import Global
 from feduca.participation import AccuracyImproves, Always
 from feduca.rounds import Server
@@ -70,7 +71,7 @@ def test_a_round_that_nobody_answers_keeps_the_weights(name):
 
         def exchange(self, asked):
             return (
-                gate.nobody(asked, Quadratic(), "absent", "no answer")
+                silent(asked, "absent", "no answer", Quadratic().size)
                 if asked.round == 2
                 else federation.exchange(asked)
             )

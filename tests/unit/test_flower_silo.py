@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from feduca.flower.register import Member, Register
 from feduca.flower.server import Settings, serve
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
+from feduca.messages import together
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED, Announcements, LocalSpec
 from local_grid import LocalGrid, Node
 from numpy_task import NumpyTask
@@ -225,20 +227,19 @@ def test_too_few_silos_stop_the_run_with_advice(tmp_path):
     [
         ({"protocol": 2}, "protocol 2 meets protocol 1"),
         ({"run": "another"}, "run 'another'"),
-        ({"client": 0}, "client 0, asked was 1"),
+        ({"client": 0}, "client is 0, expected 1"),
         ({"body": "not json"}, "damaged"),
         ({"body": '{"words": {}, "numbers": {}}'}, "damaged"),
         ({"body": "x" * 1_000_001}, "at most 1000000 are read"),
-        ({"status": "declined"}, "and yet sends a model"),
+        ({"status": "declined"}, "sends a model all the same"),
     ],
 )
 def test_reports_are_measured_before_they_are_believed(silo, change, complaint):
     _, ask = silo
     content = codec.report(ask(asked(1, np.zeros(4))), "run-1", "silo-1")
     content["report"] = type(content["report"])({**content["report"], **change})
-    expected = codec.Expected("run-1", 1, "silo-1", 1, 4, np.dtype(float), 3)
     with pytest.raises(codec.ProtocolError, match=complaint):
-        codec.read_report(content, expected)
+        codec.read_report(content, asked(1, np.zeros(4)), "silo-1", 3)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +247,13 @@ def test_reports_are_measured_before_they_are_believed(silo, change, complaint):
     [
         ("gamma", [float("inf")], "infinite"),
         ("gamma", [float("nan")], "a curve without a threshold"),
-        ("zeta", [[1.0, 2.0]], "shapes"),
+        ("zeta", [[1.0, 2.0]], "not 3 numbers"),
         ("examples", [3, 4], "not one number"),
-        ("r2", ["high"], "not one number"),
-        ("surprise", [1.0], "damaged"),
+        ("r2", ["high"], "r2 is 'high', not a number"),
+        ("examples", [-1], "examples is -1"),
+        ("points.values", [[1.0, 2.0]], "not as many values as places"),
+        ("points.else", [[1.0, 2.0]], "unknown measurement 'points.else'"),
+        ("surprise", [1.0], "unknown measurement 'surprise'"),
     ],
 )
 def test_numbers_are_measured_too(silo, name, value, complaint):
@@ -258,9 +262,22 @@ def test_numbers_are_measured_too(silo, name, value, complaint):
     body = json.loads(content["report"]["body"])
     body["numbers"][name] = value
     content["report"]["body"] = json.dumps(body)
-    expected = codec.Expected("run-1", 1, "silo-1", 1, 4, np.dtype(float), 3)
     with pytest.raises(codec.ProtocolError, match=complaint):
-        codec.read_report(content, expected)
+        codec.read_report(content, asked(1, np.zeros(4)), "silo-1", 3)
+
+
+def test_points_at_other_places_than_most_are_left_out(silo):
+    _, ask = silo
+    one = ask(asked(1, np.zeros(4)))
+    parts = [replace(one, measurements=replace(one.measurements, points=points(m))) for m in (2, 3, 3)]
+    shown = together(parts, 1, np.zeros(4), 3).measurements.points
+    assert shown["values"].shape == (3, 3)
+    assert np.isnan(shown["values"][0]).all()
+    assert np.array_equal(shown["places"][1:], np.ones((2, 3)))
+
+
+def points(m):
+    return {"places": np.ones((1, m)), "values": np.ones((1, m))}
 
 
 def test_settings_are_checked():

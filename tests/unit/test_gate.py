@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from feduca import gate as doors
+from feduca import messages
 from feduca import rounds as loop
 from feduca.client import Behaviour
 from feduca.errors import RunError
@@ -111,8 +112,15 @@ BAD_WHOLES = {
     "two numbers a curve": (lambda r: replace(r, zeta=r.zeta[:, :2]), "zeta is an array of shape (4, 2)"),
     "no measurements": (lambda r: replace(r, measurements=None), "measurements are None"),
     "short column": (lambda r: replace(r, measurements=replace(r.measurements, r2=np.zeros(1))), "measurement r2"),
+    "points at no places": (lambda r: pointed(r, values=np.zeros((4, 2))), "measured points"),
+    "more places than points": (lambda r: pointed(r, places=np.zeros((4, 2)), values=np.zeros((4, 3))), "measured points"),
     "traps": (lambda r: replace(r, measurements=replace(r.measurements, own=Trap())), "cannot be read (ZeroDivisionError)"),
 }  # fmt: skip
+
+
+def pointed(reports, **points):
+    """Reports with measured points."""
+    return replace(reports, measurements=replace(reports.measurements, points=points))
 
 
 class Trap:
@@ -136,6 +144,17 @@ def test_strangers_and_doubles_are_not_heard(scene):
     double = replace(scene[3], clients=np.array([0, 1, 1, 99]))
     admitted = admit(scene, double).reports
     assert list(admitted.clients) == [0]
+
+
+def test_the_others_keep_their_measured_points(scene):
+    places, values = np.tile([0.0, 0.5, 1.0], (4, 1)), np.arange(12.0).reshape(4, 3)
+    reports = changed(pointed(scene[3], places=places, values=values), 2, theta=np.nan)
+    for kept in (admit(scene, reports), admit(scene, replace(reports, clients=np.array([0, 1, 99, 3])))):
+        points = kept.reports.measurements.points
+        others = kept.reports.clients != 2
+        assert np.array_equal(points["places"][others], places[[0, 1, 3]])
+        assert np.array_equal(points["values"][others], values[[0, 1, 3]])
+        assert np.isnan(points["values"][~others]).all()
 
 
 def test_norm_bound_and_observed_norms(scene):
@@ -193,7 +212,7 @@ def message(scene, client=1, **changes):
 def test_messages_become_the_reports_they_describe(scene):
     asked, reports = scene[2], scene[3]
     rows = [doors.read(message(scene, k), asked, k, FAMILY) for k in range(4)]
-    together = doors.stack(rows)
+    together = messages.together(rows, asked.round, asked.theta, FAMILY.size)
     assert np.array_equal(together.theta, reports.theta)
     assert np.array_equal(together.zeta, reports.zeta)
     assert np.array_equal(together.gamma, reports.gamma)
@@ -227,6 +246,12 @@ BAD_MESSAGES = {
     "measurements as list": (lambda m: {**m, "measurements": []}, "not a mapping"),
     "unknown measurement": (lambda m: {**m, "measurements": {"x": 1}}, "unknown measurement 'x'"),
     "word as measurement": (lambda m: {**m, "measurements": {"r2": "good"}}, "measurement r2 is 'good'"),
+    "endless reason": (lambda m: {**m, "reason": "x" * 2001}, "2001 characters is too long"),
+    "infinite gamma": (lambda m: {**m, "gamma": np.inf}, "infinite"),
+    "curve alone": (lambda m: {**m, "gamma": None}, "a curve without a threshold"),
+    "points alone": (lambda m: {**m, "measurements": {"points.values": [1.0]}}, "not as many values as places"),
+    "points as text": (lambda m: {**m, "measurements": {"points.places": "0.5"}}, "points.places is '0.5'"),
+    "endless points": (lambda m: {**m, "measurements": {"points.places": [0.5] * 1001}}, "not up to 1000 numbers"),
     "negative examples": (lambda m: {**m, "measurements": {"examples": -5}}, "measurement examples is -5"),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from feduca.client import Behaviour, blank, rows, step, written
-from feduca.federation.together import alone, together
+from feduca.messages import alone, together
 from feduca.types import Announcements, Array, ClientMemory, Reports, Task
 from feduca.work import Steps, drive
 

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from feduca.errors import InputError, RunError
-from feduca.types import Announcements, Array, Federation, Measurements, Reports, Scores
-
-_SCORES = ("global_", "own", "offered")
-_MAPPINGS = ("test", "told", "points")
+from feduca.messages import columns, measurements
+from feduca.types import Announcements, Array, Federation, Reports
 
 
 class Recording:
@@ -64,15 +62,12 @@ class Replay:
 
 def pack(reports: Reports) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Reports as named arrays and JSON-ready words."""
-    m = reports.measurements
     arrays = {
         "clients": reports.clients,
         "theta": _host(reports.theta),
         "gamma": reports.gamma,
         "zeta": reports.zeta,
-        **{f"{name}.{part}": getattr(getattr(m, name), part) for name in _SCORES for part in ("accuracy", "loss")},
-        **{name: getattr(m, name) for name in vars(m) if name not in (*_SCORES, *_MAPPINGS)},
-        **{f"{kind}.{name}": values for kind in _MAPPINGS for name, values in getattr(m, kind).items()},
+        **columns(reports.measurements),
     }
     words = {"round": reports.round, "status": list(reports.status), "reason": list(reports.reason)}
     return {name: np.ascontiguousarray(value) for name, value in arrays.items()}, words
@@ -80,18 +75,13 @@ def pack(reports: Reports) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def unpack(arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> Reports:
     """The inverse of `pack`."""
-    rest: dict[str, Any] = dict(arrays)
+    rest = dict(arrays)
     head = {name: rest.pop(name) for name in ("clients", "theta", "gamma", "zeta")}
-    scores = {name: Scores(rest.pop(f"{name}.accuracy"), rest.pop(f"{name}.loss")) for name in _SCORES}
-    mappings: dict[str, Any] = {
-        kind: {name.removeprefix(f"{kind}."): rest.pop(name) for name in list(rest) if name.startswith(f"{kind}.")}
-        for kind in _MAPPINGS
-    }
     return Reports(
         round=words["round"],
         status=tuple(words["status"]),
         reason=tuple(words["reason"]),
-        measurements=Measurements(**scores, **rest, **mappings),
+        measurements=measurements(rest),
         **head,
     )
 

@@ -16,7 +16,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from feduca.errors import RunError
-from feduca.federation.replay import pack, unpack
+from feduca.federation.replay import pack
+from feduca.gate import Malformed, parse
+from feduca.messages import NAMES
 from feduca.types import JOINED, Announcements, LocalSpec, Reports
 
 PROTOCOL = 1
@@ -39,19 +41,6 @@ class Hello:
     feduca: str
     flwr: str
     clock: float  # seconds since 1970 where the silo is
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a report has to be, from the side that asked for it."""
-
-    run: str
-    round: int
-    silo: str
-    client: int
-    size: int
-    dtype: np.dtype
-    curve: int  # numbers of a utility curve
 
 
 def host(theta: Any) -> np.ndarray:
@@ -149,60 +138,46 @@ def report(answer: Reports, run: str, silo: str, *, leave: bool = False) -> Reco
     return content
 
 
-def read_report(content: RecordDict, expected: Expected) -> tuple[Reports, bool]:
-    """The report, and whether the silo leaves for good; ProtocolError unless it is exactly what was asked for."""
+def read_report(content: RecordDict, asked: Announcements, silo: str, curve: int) -> tuple[Reports, bool]:
+    """The report, and whether the silo leaves for good; ProtocolError unless it is exactly what was asked for.
+
+    `asked` is what this one silo was told, `curve` how many numbers describe a utility curve. Here a message is taken apart; what
+    it says is judged by the gate.
+    """
     words = _config(content, "report")
-    for name in ("run", "round", "silo", "client"):
-        seen, wanted = words.get(name), getattr(expected, name)
-        if seen != wanted:
-            raise ProtocolError(f"the report is for {name} {seen!r}, asked was {wanted!r}")
+    if words.get("silo") != silo:
+        raise ProtocolError(f"the report is for silo {words.get('silo')!r}, asked was {silo!r}")
     text = words.get("body", "")
     if not isinstance(text, str) or len(text) > LARGEST_TEXT:
         raise ProtocolError(f"the report's text has {len(str(text))} characters, at most {LARGEST_TEXT} are read")
-    joined = words.get("status") == JOINED
-    theta = np.zeros(expected.size, expected.dtype)
-    if joined:
-        theta = _model(content, expected.size)
-        if theta.dtype != expected.dtype:
-            raise ProtocolError(f"the model is of type {theta.dtype}, asked was {expected.dtype}")
-        if not np.isfinite(theta).all():
-            raise ProtocolError("the model has entries that are not finite numbers")
-    elif "theta" in content:
-        raise ProtocolError(f"the silo says {words.get('status')!r} and yet sends a model")
+    theta = _model(content, len(asked.theta)) if "theta" in content else None
+    if theta is not None and not np.isfinite(theta).all():
+        raise ProtocolError("the model has entries that are not finite numbers")
     try:
         body = json.loads(text)
-        arrays = {name: np.array(value) for name, value in body["numbers"].items()}
-        answer = unpack({**arrays, "clients": np.array([expected.client]), "theta": theta[None]}, body["words"])
-        _check_numbers(answer, expected)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError) as error:
+        said, numbers = body["words"], {name: _one(name, value) for name, value in body["numbers"].items()}
+        again, reason = (said["round"], said["status"]), _one("reason", said["reason"])
+        gamma, zeta = numbers.pop("gamma"), numbers.pop("zeta")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"the report is damaged: {type(error).__name__} {error}") from None
-    if answer.round != expected.round or answer.status[0] != words["status"]:
+    if missing := set(NAMES) - numbers.keys():
+        raise ProtocolError(f"the report lacks the number {min(missing)!r}")
+    raw = {name: words.get(name) for name in ("run", "round", "client", "status")}
+    raw |= {"reason": reason, "theta": theta, "gamma": gamma, "zeta": zeta, "measurements": numbers}
+    try:
+        report = parse(raw, asked, curve)
+    except Malformed as error:
+        raise ProtocolError(str(error)) from None
+    if again != (report.round, [report.status[0]]):
         raise ProtocolError("the report contradicts itself about its round or status")
-    return answer, bool(words.get("leave", False))
+    return report, bool(words.get("leave", False))
 
 
-def _check_numbers(answer: Reports, expected: Expected) -> None:
-    """One client's numbers have one entry each, and a curve comes whole or not at all."""
-    if len(answer.status) != 1 or len(answer.reason) != 1 or len(answer.reason[0]) > 2000:
-        raise ValueError("one silo, one status and one short reason")
-    if answer.gamma.shape != (1,) or answer.zeta.shape != (1, expected.curve):
-        raise ValueError(f"threshold and curve have shapes {answer.gamma.shape} and {answer.zeta.shape}")
-    if np.isinf(answer.gamma).any() or np.isinf(answer.zeta).any():
-        raise ValueError("threshold or curve is infinite")
-    if np.isfinite(answer.gamma[0]) != np.isfinite(answer.zeta[0]).all():
-        raise ValueError("a threshold without a curve, or a curve without a threshold")
-    m = answer.measurements
-    singles = [
-        getattr(m, name) for name in vars(m) if name not in ("global_", "own", "offered", "test", "told", "points")
-    ]
-    for scores in (m.global_, m.own, m.offered):
-        singles += [scores.accuracy, scores.loss]
-    for values in m.points.values():
-        if values.ndim != 2 or len(values) != 1 or values.shape[1] > 1000 or values.dtype.kind not in "if":
-            raise ValueError(f"measured points have shape {values.shape} and type {values.dtype}")
-    for values in (*singles, *m.test.values(), *m.told.values()):
-        if values.shape != (1,) or values.dtype.kind not in "bif":
-            raise ValueError(f"a measurement has shape {values.shape} and type {values.dtype}, not one number")
+def _one(name: str, value: object) -> Any:
+    """The one entry of a list: what travels is a report of many, with one silo in it."""
+    if not isinstance(value, list) or len(value) != 1:
+        raise ProtocolError(f"{name[:60]!r} is not one number, row or word of one silo")
+    return value[0]
 
 
 def _config(content: RecordDict, name: str) -> Mapping[str, Any]:

@@ -16,9 +16,9 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from feduca.errors import RunError
-from feduca.federation.together import alone, silent, together
 from feduca.flower import codec
 from feduca.flower.register import Member, Register
+from feduca.messages import alone, silent, together
 from feduca.types import ABSENT, REFUSED, Announcements, Array, Reports
 
 log = logging.getLogger("feduca")
@@ -226,17 +226,8 @@ class FlowerFederation:
         member = self.register.members[client]
         if reply.has_error():
             return self._silent(asked, place, ABSENT, f"failed: {_why(reply)}")
-        expected = codec.Expected(
-            run=asked.run,
-            round=asked.round,
-            silo=member.name,
-            client=client,
-            size=self._size,
-            dtype=codec.host(asked.theta[:0]).dtype,
-            curve=self._curve,
-        )
         try:
-            report, leave = codec.read_report(reply.content, expected)
+            report, leave = codec.read_report(reply.content, alone(asked, place), member.name, self._curve)
         except codec.ProtocolError as error:
             self.note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
             return self._silent(asked, place, REFUSED, f"answer refused: {error}")
@@ -246,9 +237,8 @@ class FlowerFederation:
         return report
 
     def _silent(self, asked: Announcements, place: int, status: str, reason: str) -> Reports:
-        client = int(asked.clients[place])
-        examples = self.register.members[client].examples
-        return silent(asked.round, client, status, reason, asked.theta, self._curve, examples)
+        examples = self.register.members[int(asked.clients[place])].examples
+        return silent(alone(asked, place), status, reason, self._curve, examples)
 
     def note(self, what: str) -> None:
         """Something that happened beside the rounds."""

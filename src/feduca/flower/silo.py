@@ -10,8 +10,8 @@ import numpy as np
 from feduca.arrays import like
 from feduca.client import Behaviour, step
 from feduca.errors import RunError
-from feduca.federation.together import silent
 from feduca.flower.store import Entry, SiloStore, digest
+from feduca.messages import silent
 from feduca.records import plain
 from feduca.types import REFUSED, Announcements, Reports, Task
 from feduca.work import drive
@@ -29,7 +29,7 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
     fingerprint = digest(asked, np.asarray(asked.theta))
     theta = like(task.init(how.seed), asked.theta)  # whatever kind of array the task works with
     asked = replace(asked, theta=theta)
-    client, t = int(asked.clients[0]), asked.round
+    t = asked.round
     offered = {"alpha_formed": float(asked.alpha_formed[0]), "alpha_announced": float(asked.alpha_announced[0])}
     said = {"silo": name, "run": asked.run, "round": t, "offered": offered}
 
@@ -39,7 +39,7 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
             reason = f"{'left for good' if leave else 'vetoed by its operator'}{': ' + text if text else ''}"
             store.log(**said, decision=REFUSED, reason=reason)
             examples = int(np.asarray(task.examples)[0])
-            return Answer(silent(t, client, REFUSED, reason, theta, how.family.size, examples), leave)
+            return Answer(silent(asked, REFUSED, reason, how.family.size, examples), leave)
 
     known = store.rounds(asked.run)
     if t in known:

@@ -33,12 +33,12 @@ from feduca.config import Recipe
 from feduca.config import load as load_recipe
 from feduca.errors import InputError, RunError
 from feduca.experiment import make_behaviour, make_mechanism
-from feduca.federation.together import alone, silent, together
 from feduca.flower import codec
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
 from feduca.flower.vectors import Vector
 from feduca.memory import memories
+from feduca.messages import alone, silent, together
 from feduca.types import (
     ABSENT,
     JOINED,
@@ -155,7 +155,7 @@ class FedUCAStrategy(Strategy):
                 place = self._nodes.index(node)
                 parts[place] = self._read(asked, place, reply, self._vector)
         for place in range(len(self._nodes)):
-            parts.setdefault(place, silent(asked.round, place, ABSENT, "no answer", asked.theta, curve))
+            parts.setdefault(place, silent(alone(asked, place), ABSENT, "no answer", curve))
         reports = together([parts[place] for place in sorted(parts)], asked.round, asked.theta, curve)
         told = reports.measurements.examples
         self.state = replace(self.state, examples=np.where(told > 0, told, self.state.examples))
@@ -191,19 +191,18 @@ class FedUCAStrategy(Strategy):
         return online
 
     def _read(self, asked: Announcements, place: int, reply: Message, vector: Vector) -> Reports:
-        curve = self._server.family.size
+        one, curve = alone(asked, place), self._server.family.size
         if reply.has_error():
             why = " ".join((reply.error.reason or "error").split())[:300]
-            return silent(asked.round, place, ABSENT, f"failed: {why}", asked.theta, curve)
+            return silent(one, ABSENT, f"failed: {why}", curve)
         content = RecordDict({"report": reply.content[SMALL]}) if SMALL in reply.content else RecordDict()
-        expected = codec.Expected(asked.run, asked.round, str(place), place, vector.size, vector.dtype, curve)
         try:
             record = reply.content.get(self._arrays)
             if isinstance(record, ArrayRecord):
                 content["theta"] = codec.wrapped(vector.flat(record))
-            return codec.read_report(content, expected)[0]
+            return codec.read_report(content, one, str(place), curve)[0]
         except (codec.ProtocolError, InputError) as error:
-            return silent(asked.round, place, REFUSED, f"answer refused: {error}", asked.theta, curve)
+            return silent(one, REFUSED, f"answer refused: {error}", curve)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
