@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -287,7 +287,7 @@ def text(found: dict[str, Any]) -> str:
         f"{'everybody inflates':<20}{'accuracy':>16}{'participation':>16}{'deployed':>16}{'worst client':>16}",
     ]
     for row in found["everybody"]:
-        cells = "".join(f"{_plain(row[key]):>16}" for key in ("accuracy", "participation", "deployed", "worst_client"))
+        cells = "".join(f"{points(row[key]):>16}" for key in ("accuracy", "participation", "deployed", "worst_client"))
         lines.append(f"{row['share']:<20.0%}{cells}")
     lines += [
         "",
@@ -295,7 +295,7 @@ def text(found: dict[str, Any]) -> str:
     ]
     for row in found["alone"]:
         name = f"{row['kind']} {row['share']:.0%}, by {row['decide_by']}"
-        cells = "".join(f"{_plain(row[key], sign=True):>14}" for key in ("own", "weight", "joined", "others"))
+        cells = "".join(f"{points(row[key], sign=True):>14}" for key in ("own", "weight", "joined", "others"))
         lines.append(f"{name:<34}{cells}{row['gained']:>10.0%} /{row['lost']:>5.0%}")
     lines += ["", f"{'best responses':<16}{'settled':>9}{'sweeps':>8}{'moves':>7}  inflations at the end"]
     for one in found["best_response"]:
@@ -321,7 +321,8 @@ def _sign(value: dict[str, float | None]) -> str:
     return "?" if value["mean"] is None else f"{100 * value['mean']:+.1f}"
 
 
-def _plain(value: dict[str, float | None], sign: bool = False) -> str:
+def points(value: Mapping[str, float | None], sign: bool = False) -> str:
+    """What `spread` says, in points: mean and standard error; `sign` puts a plus before gains."""
     if value["mean"] is None:
         return "-"
     head = f"{100 * value['mean']:+.1f}" if sign else f"{100 * value['mean']:.1f}"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from feduca import api
-from feduca.audit import DECISIVE, Outcome, outcome, spread
+from feduca.audit import DECISIVE, Outcome, outcome, points, spread
 from feduca.config import Recipe
 from feduca.errors import InputError
 from feduca.experiment import make_task
@@ -150,22 +150,15 @@ WORDS = {
 
 def sentence(row: Mapping[str, Any]) -> str:
     """What one row says, in plain words."""
-    own, others = row["own"], row["others"]
-    mean, error = own["mean"], own["stderr"]
+    mean, error = row["own"]["mean"], row["own"]["stderr"]
     decided = error is not None and abs(mean) >= DECISIVE * error and abs(mean) >= 0.001
     what = ("gains" if mean > 0 else "loses") if decided else "neither clearly gains nor loses"
+    mine, theirs, shared = (points(row[key], sign=True) for key in ("own", "others", "accuracy"))
     return (
-        f"{row['method']}: a silo that {WORDS[row['deed']]} {what}: {_points(own)} points of its own accuracy (better in"
-        f" {row['gained']:.0%}, worse in {row['lost']:.0%} of {row['cases']} cases); the others {_points(others)}, the shared"
-        f" model {_points(row['accuracy'])}."
+        f"{row['method']}: a silo that {WORDS[row['deed']]} {what}: {mine} points of its own accuracy (better in"
+        f" {row['gained']:.0%}, worse in {row['lost']:.0%} of {row['cases']} cases); the others {theirs}, the shared"
+        f" model {shared}."
     )
-
-
-def _points(value: Mapping[str, float | None]) -> str:
-    if value["mean"] is None:
-        return "-"
-    error = "" if value["stderr"] is None else f" +- {100 * value['stderr']:.1f}"
-    return f"{100 * value['mean']:+.1f}{error}"
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -177,6 +170,6 @@ def text(found: Mapping[str, Any]) -> str:
         f"{'method':<40}{'deed':<10}{'own':>14}{'others':>14}{'shared model':>14}{'better/worse off':>18}",
     ]
     for row in found["rows"]:
-        numbers = "".join(f"{_points(row[key]):>14}" for key in ("own", "others", "accuracy"))
+        numbers = "".join(f"{points(row[key], sign=True):>14}" for key in ("own", "others", "accuracy"))
         lines.append(f"{row['method']:<40}{row['deed']:<10}{numbers}{row['gained']:>10.0%} /{row['lost']:>5.0%}")
     return "\n".join([*lines, "", *found["verdict"]])
