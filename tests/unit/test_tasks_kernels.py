@@ -1,49 +1,23 @@
-"""The GPU kernels, interpreted on the CPU by Triton, against PyTorch; skipped where Triton is not installed."""
+"""The GPU training step, interpreted on the CPU by Triton, against PyTorch; skipped where Triton is not installed."""
 
 import os
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
 pytest.importorskip("triton")
 
-from feduca.tasks import Dataset, build_task, fused, kernels
+from feduca.tasks import Dataset, build_task, fused, step_kernels
 from feduca.tasks.batches import plan
 from feduca.tasks.engines import Keys
-from feduca.tasks.kernels import ConvShape
 from feduca.tasks.models import CNN, MLP
 from feduca.tasks.pool import flip_and_crop
 from feduca.types import LocalSpec
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.mark.parametrize(("side", "channels", "outputs", "kernel"), [(14, 16, 32, 5), (12, 4, 16, 5), (9, 64, 64, 3)])
-def test_convolution_with_pooling_and_its_gradients(side, channels, outputs, kernel):
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, side, side, channels, device=DEVICE, requires_grad=True)
-    w = (0.2 * torch.randn(2, outputs, channels, kernel, kernel, device=DEVICE)).requires_grad_()
-    b = torch.randn(2, outputs, device=DEVICE, requires_grad=True)
-    planes = [F.conv2d(x[k].movedim(3, 1), w[k], b[k]) for k in range(2)]
-    want = torch.stack([F.max_pool2d(F.relu(p), 2) for p in planes]).movedim(2, 4)
-    d = torch.randn_like(want)
-    gx, gw, gb = torch.autograd.grad(want, (x, w, b), d)
-    shape = ConvShape(side, side, channels, outputs, kernel)
-    matrix = w.detach().permute(0, 3, 4, 2, 1).reshape(2, shape.taps, outputs).contiguous()
-    out, winner = kernels.convolve(x.detach(), matrix, b.detach(), shape, "tf32x3")
-    torch.testing.assert_close(out, want.detach(), rtol=1e-4, atol=1e-4)
-    for splits in (1, 3):
-        filters, bias = kernels.filter_gradient(x.detach(), d, winner, shape, "tf32x3", splits=splits)
-        torch.testing.assert_close(
-            filters, gw.permute(0, 3, 4, 2, 1).reshape(2, shape.taps, outputs), rtol=1e-4, atol=1e-4
-        )
-        torch.testing.assert_close(bias, gb, rtol=1e-4, atol=1e-4)
-    if channels >= 16:
-        torch.testing.assert_close(kernels.input_gradient(d, winner, matrix, shape, "tf32x3"), gx, rtol=1e-4, atol=1e-4)
 
 
 def test_gather_augments_as_the_cpu_does():
@@ -54,11 +28,11 @@ def test_gather_augments_as_the_cpu_does():
     step = torch.ones(1, dtype=torch.int32, device=DEVICE)
     x, y = torch.empty(2, 3, 8, 8, 4, device=DEVICE), torch.empty(2, 3, dtype=torch.int64, device=DEVICE)
     labels = torch.arange(20, device=DEVICE) + 100
-    kernels.gather(pool, labels, index, codes, step, x, y)
+    step_kernels.gather(pool, labels, index, codes, step, x, y)
     want = flip_and_crop(pool[index[1].flatten().long()], codes[1].flatten().long())
     assert torch.equal(x.flatten(0, 1), want)
     assert torch.equal(y, index[1].long() + 100)
-    kernels.gather(pool, labels, index, None, step, x, y)
+    step_kernels.gather(pool, labels, index, None, step, x, y)
     assert torch.equal(x.flatten(0, 1), pool[index[1].flatten().long()])
 
 
