@@ -36,9 +36,10 @@ def run(
         "versions": versions("torch", "triton"),
     }
     found |= {"commit": commit(), "rounds": rounds, "precision": chosen["cifar10", "feduca"].engine.precision}
+    found["agreement"] = agreement(say)
     _reset_peak()
     found["cifar10_feduca_s"] = _timed(chosen["cifar10", "feduca"], say)
-    found["peak_mb"] = _peak_mb()
+    found |= {"peak_mb": _peak_mb(), "memory": _memory()}
     found["cifar10_fedavg_s"] = _timed(chosen["cifar10", "fedavg"], say)
     found["overhead"] = found["cifar10_feduca_s"] / found["cifar10_fedavg_s"] - 1
     found["fmnist_feduca_s"] = _timed(chosen["fmnist", "feduca"], say)
@@ -65,6 +66,31 @@ def run(
         lockstep=len(jobs),
     )
     return found
+
+
+def agreement(say: Say, rounds: int = 15, devices: tuple[str, str] = ("cpu", "cuda")) -> dict[str, Any]:
+    """The quickstart on two devices in fp32: for how many rounds who joins is the same, and where both end."""
+    results = [
+        api.run("quickstart", {"rounds": rounds, "engine.device": name, "engine.precision": "fp32"}, seed=0)
+        for name in devices
+    ]
+    joined = [[record["status"] for record in result.clients] for result in results]
+    same = next((r for r, (a, b) in enumerate(zip(*joined)) if a != b), rounds)
+    found = {"rounds": rounds, "rounds_with_the_same_decisions": same}
+    found |= {f"accuracy_{name}": result.accuracy for name, result in zip(devices, results)}
+    say(f"the quickstart on {' and '.join(devices)}: the same decisions for {same} of {rounds} rounds, accuracy "
+        + " and ".join(f"{result.accuracy:.4f}" for result in results))  # fmt: skip
+    return found
+
+
+def _memory() -> dict[str, float]:
+    """What the peak is made of: MiB of one model, of the examples, and how many silos each hold models of their own."""
+    (task,) = _tasks.values()
+    return {
+        "silos": len(task.silos),
+        "one_model_mb": 4 * task.size / 2**20,
+        "examples_mb": sum(x.numel() * x.element_size() for x in (task.pool.x, *task.pool.prepared.values())) / 2**20,
+    }
 
 
 def _slowest(results: Iterable[RunResult]) -> float:
