@@ -25,6 +25,7 @@ STUDIES = (
     "cost",
     "splits",
     "schedules",
+    "rules",
     "offers",
     "offers-quickstart",
     "offers-validation",
