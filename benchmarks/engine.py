@@ -1,9 +1,8 @@
-"""How fast the engines are, side by side in one run.
+"""The GPU engine in its parts, side by side in one run (`feduca bench` times whole federations, on GPU and CPU).
 
-    python benchmarks/engine.py cpu [--out FILE]                ten silos, Fashion-MNIST's MLP (synthetic pixels)
-    python benchmarks/engine.py gpu [--data DIR] [--out FILE] [--part kernels round lockstep real]
+    python benchmarks/engine.py [--data DIR] [--out FILE] [--part kernels round lockstep real]
 
-`gpu` checks our convolution against plain PyTorch, times it beside others, and times whole rounds at the paper's sizes
+Checks our convolution against plain PyTorch, times it beside others, and times whole rounds at the paper's sizes
 on synthetic images (benchmarks/sweep.py: our kernels one by one, and their tiles). `--data DIR` (a folder with
 cifar-10-batches-bin) adds a short federation on the real CIFAR-10.
 """
@@ -14,7 +13,6 @@ import argparse
 import itertools
 import json
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
@@ -51,108 +49,6 @@ def pictures(side: int, channels: int, train: int = 50_000, test: int = 10_000, 
     (x, y), (u, v) = draw(train), draw(test)
     c = np.full(channels, 0.5)
     return Dataset(f"synthetic-{side}", x, y, u, v, 10, tuple("0123456789"), c, c / 2)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# CPU
-
-
-def plain_loop(
-    data: Dataset, rows: list[np.ndarray], spec: LocalSpec, start: nn.Module, order: list
-) -> list[nn.Sequential]:
-    """The same work as everybody writes it: nn.Linear, torch.optim, one client after the other."""
-    x_all = torch.from_numpy(data.x_train)
-    y_all = torch.from_numpy(data.y_train)
-    out = []
-    for k, own in enumerate(rows):
-        model = nn.Sequential(
-            nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 100), nn.ReLU(), nn.Linear(100, 10)
-        )
-        model.load_state_dict(start.state_dict())
-        optimiser = torch.optim.SGD(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
-        x = x_all[torch.from_numpy(own)].float().div_(255).sub_(0.5).div_(0.25)
-        y = y_all[torch.from_numpy(own)]
-        for batch in order[k]:
-            optimiser.zero_grad()
-            F.cross_entropy(model(x[batch]), y[batch]).backward()
-            if spec.clip:
-                nn.utils.clip_grad_norm_(model.parameters(), spec.clip)
-            optimiser.step()
-        out.append(model)
-    return out
-
-
-def cpu(rounds: int) -> None:
-    """One round of ten clients, 5 epochs of 480 examples, batch 50: ours and the plain loop in turn."""
-    from feduca.tasks.batches import plan
-
-    data = pictures(28, 1, 6_000, 1_000)
-    table = {}
-    for clip in (0.0, 10.0):
-        task = build_task(data=data, model="mlp", validation_concentration=1.0)
-        spec = LocalSpec(epochs=5, batch_size=50, lr=0.1, weight_decay=0.0, clip=clip)
-        clients = np.arange(10)
-        rows = [silo.rows["train"] for silo in task.members]
-        theta = task.init(0)
-        entries = task.layout.unpack(theta)
-        start = nn.Sequential(
-            nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 100), nn.ReLU(), nn.Linear(100, 10)
-        )
-        state = {}
-        for i, j in enumerate((1, 3, 5)):
-            state[f"{j}.weight"] = entries[f"layers.{i}.weight"].t()
-            state[f"{j}.bias"] = entries[f"layers.{i}.bias"]
-        start.load_state_dict(state)
-        seconds: dict[str, list[float]] = {"stacked": [], "plain loop": []}
-        losses = {}
-        for r in range(rounds):
-            batches = plan(rows, clients, spec, r, np.zeros(10, int))
-            where = [{row: i for i, row in enumerate(own)} for own in rows]
-            order = [
-                [
-                    torch.tensor([where[k][row] for row in batches.index[s, k, : batches.sizes[s, k]]])
-                    for s in range(batches.steps)
-                    if batches.sizes[s, k]
-                ]
-                for k in range(10)
-            ]
-            began = time.perf_counter()
-            ours = task.train(theta.expand(10, -1), clients, spec, r, 0)
-            seconds["stacked"].append(time.perf_counter() - began)
-            began = time.perf_counter()
-            models = plain_loop(data, rows, spec, start, order)
-            seconds["plain loop"].append(time.perf_counter() - began)
-            losses["stacked"] = float(task.evaluate(ours, clients, "train").loss.mean())
-            flat = []
-            for model in models:
-                state, tensors = model.state_dict(), {}
-                for i, j in enumerate((1, 3, 5)):
-                    tensors[f"layers.{i}.weight"] = state[f"{j}.weight"].t()
-                    tensors[f"layers.{i}.bias"] = state[f"{j}.bias"]
-                flat.append(task.layout.pack(tensors))
-            losses["plain loop"] = float(task.evaluate(torch.stack(flat), clients, "train").loss.mean())
-        # Clocks of a shared machine wander: the ratio of medians, and of the fastest rounds.
-        median = {name: statistics.median(s[1:]) for name, s in seconds.items()}
-        fastest = {name: min(s[1:]) for name, s in seconds.items()}
-        row = {
-            "stacked_ms": 1e3 * median["stacked"],
-            "plain_ms": 1e3 * median["plain loop"],
-            "ratio_median": median["plain loop"] / median["stacked"],
-            "ratio_fastest": fastest["plain loop"] / fastest["stacked"],
-            "final_loss": losses,
-            "threads": torch.get_num_threads(),
-        }
-        table[f"clip {clip:g}"] = row
-        say(
-            f"clip {clip:4g}: stacked {row['stacked_ms']:7.1f} ms, plain loop {row['plain_ms']:7.1f} ms, ratio "
-            f"{row['ratio_median']:.2f} (fastest {row['ratio_fastest']:.2f}), train loss {losses['stacked']:.5f} / "
-            f"{losses['plain loop']:.5f}"
-        )
-    RESULTS["fmnist_mlp_round"] = table
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# GPU
 
 
 def timed(work: Callable[[], object], repeat: int = 20) -> float:
@@ -398,40 +294,33 @@ def real_part(folder: str, rounds: int = 10) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", choices=["cpu", "gpu"])
     parser.add_argument("--data", help="a folder that holds cifar-10-batches-bin (gpu: adds the real data)")
     parser.add_argument("--part", nargs="*", choices=["kernels", "round", "lockstep", "real"])
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", help="write the figures here, as JSON")
     options = parser.parse_args()
     RESULTS["environment"] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name()
-        if options.where == "gpu"
-        else platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name(),
         "threads": torch.get_num_threads(),
     }
     say(RESULTS["environment"])
-    if options.where == "cpu":
-        cpu(options.rounds)
-    else:
-        parts = options.part or ["kernels", "round", "lockstep", "real"]
-        data, small = pictures(32, 3), pictures(28, 1, 60_000)
-        jobs: dict[str, Callable[[], None]] = {
-            "kernels": kernels_part,
-            "round": lambda: rounds_part(data, small),
-            "lockstep": lambda: lockstep_part(data),
-            "real": lambda: real_part(options.data) if options.data else None,
-        }
-        for part in parts:
-            began = time.perf_counter()
-            try:
-                jobs[part]()
-            except Exception as error:  # one part that fails must not hide the others
-                say(f"{part} failed: {type(error).__name__}: {error}")
-                RESULTS[part] = {"failed": str(error)[:500]}
-            say(f"-- {part}: {time.perf_counter() - began:.0f} s")
+    parts = options.part or ["kernels", "round", "lockstep", "real"]
+    data, small = pictures(32, 3), pictures(28, 1, 60_000)
+    jobs: dict[str, Callable[[], None]] = {
+        "kernels": kernels_part,
+        "round": lambda: rounds_part(data, small),
+        "lockstep": lambda: lockstep_part(data),
+        "real": lambda: real_part(options.data) if options.data else None,
+    }
+    for part in parts:
+        began = time.perf_counter()
+        try:
+            jobs[part]()
+        except Exception as error:  # one part that fails must not hide the others
+            say(f"{part} failed: {type(error).__name__}: {error}")
+            RESULTS[part] = {"failed": str(error)[:500]}
+        say(f"-- {part}: {time.perf_counter() - began:.0f} s")
     if options.out:
         Path(options.out).parent.mkdir(parents=True, exist_ok=True)
         Path(options.out).write_text(json.dumps(RESULTS, indent=1) + "\n")

@@ -224,6 +224,9 @@ def reproduce(
     lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
     as_json: Json = False,
     again: Again = False,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="Run only cells that the summary lacks, even where their runs are gone.")
+    ] = False,
 ) -> None:
     """Reproduce a table or figure of the paper; what is done already is skipped."""
     from feduca import display
@@ -247,6 +250,7 @@ def reproduce(
             results=results,
             lockstep=lockstep,
             again=again,
+            fill=fill,
             watch=watch,
         )
     if as_json:

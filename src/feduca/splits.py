@@ -9,6 +9,8 @@ from feduca.config import Recipe
 from feduca.experiment import make_task
 from feduca.runs import check_writable
 
+WIDEST = 20  # more classes than this are not printed one by one
+
 
 def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[str, Any]:
     """Examples of each class in each silo, for training and for deciding; drawn into `pictures` where that is given."""
@@ -23,8 +25,9 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
     }
     written = []
     if pictures is not None:
-        title = f"{recipe.task.data}, {recipe.task.train_concentration} / {recipe.task.validation_concentration}, seed {seed}"
-        target = pictures / f"{recipe.name}-{recipe.hash()}-s{seed}"
+        t = recipe.task
+        target = pictures / f"{t.data}-{t.clients}-silos-{t.train_concentration}-{t.validation_concentration}-s{seed}"
+        title = f"{t.data}, {t.train_concentration} / {t.validation_concentration}, seed {seed}"
         written = [str(path) for path in plot(counts["train"], counts["validation"], target, title=title)]
     return {
         "data": recipe.task.data,
@@ -49,6 +52,10 @@ def text(shown: dict[str, Any]) -> str:
     width = max(map(len, shown["silos"]))
     lines = [f"{shown['data']}, seed {shown['seed']}: examples per class, training and validation"]
     for name, train, validation in zip(shown["silos"], shown["train"], shown["validation"]):
+        if len(train) > WIDEST:
+            has = sum(a + b > 0 for a, b in zip(train, validation))
+            lines.append(f"{name:<{width}} {sum(train)}/{sum(validation)} of {has} of {len(train)} classes")
+            continue
         cells = " ".join(f"{a:>5}/{b:<4}" if a or b else f"{'.':>5} {'':<4}" for a, b in zip(train, validation))
         lines.append(f"{name:<{width}} {cells}".rstrip())
     return "\n".join([*lines, *(f"written to {path}" for path in shown["written"])])

@@ -46,3 +46,23 @@ def test_only_restricts_an_axis_and_says_what_there_is(tmp_path):
     assert [cell["labels"]["delta"] for cell in cells] == ["1"]
     with pytest.raises(ConfigError, match=r"delta has 0\.01, 0\.5"):
         reproduce("delta", smoke=True, keep={"delta": ["7"]}, out=tmp_path, results=tmp_path / "results")
+
+
+def test_fill_runs_only_what_the_summary_lacks(tmp_path):
+    results = tmp_path / "results"
+    one = reproduce("delta", smoke=True, keep={"delta": ["1"]}, out=tmp_path / "gone", results=results)
+    told: list[int] = []
+    both = reproduce(
+        "delta", smoke=True, keep={"delta": ["1", "10"]}, out=tmp_path / "here", results=results, fill=True,
+        watch=lambda done, total, label: told.append(total),
+    )  # fmt: skip
+    assert told[-1] == 1
+    assert [cell["labels"]["delta"] for cell in both] == ["1", "10"]
+    assert both[0] == one[0]
+    changed = {"delta": ["1"]}
+    reproduce(
+        "delta", smoke=True, settings={"rounds": 2}, keep=changed, out=tmp_path / "here", results=results, fill=True
+    )
+    assert (
+        json.loads((results / "delta.json").read_text())[0]["rounds"] == 2
+    )  # another configuration is not the same cell

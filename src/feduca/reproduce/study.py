@@ -25,6 +25,7 @@ STUDIES = (
     "cost",
     "splits",
     "schedules",
+    "rules",
     "offers",
     "offers-quickstart",
     "offers-validation",
@@ -86,20 +87,23 @@ def reproduce(
     results: str | Path = "results",
     lockstep: int = 1,
     again: bool = False,
+    fill: bool = False,
     watch: Watch = lambda done, total, label: None,
 ) -> list[dict[str, Any]]:
     """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
 
-    Cells that another call has already summarised stay in the file: a table can be filled in several sittings.
+    Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
+    are not run again even where their runs are gone, as on a machine that was lent for an hour.
     """
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
     path = Path(results) / f"{name}.json"
     known = {_place(cell): cell for cell in _read(path)}
     if name == "splits":
         return _draw(chosen, known, path, watch)
-    total = sum(len(cell.recipe.seeds) for cell in chosen)
+    missing = [cell for cell in chosen if not (fill and _summarised(cell, known))]
+    total = sum(len(cell.recipe.seeds) for cell in missing)
     done = 0
-    for batch in _batches(chosen, lockstep):
+    for batch in _batches(missing, lockstep):
         watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
         jobs = [(cell.recipe, seed) for cell in batch for seed in cell.recipe.seeds]
         finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again))
@@ -138,6 +142,12 @@ def _batches(chosen: Sequence[Cell], lockstep: int) -> list[list[Cell]]:
         else:
             batches.append([cell])
     return batches
+
+
+def _summarised(cell: Cell, known: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the summary holds this cell, from the same configuration and at least these seeds."""
+    there = known.get(_place({"labels": dict(cell.labels)}), {})
+    return there.get("config_hash") == cell.recipe.hash() and set(cell.recipe.seeds) <= set(there["seeds"])
 
 
 def _place(cell: Mapping[str, Any]) -> str:

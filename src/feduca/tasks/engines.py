@@ -194,12 +194,14 @@ class Stacked:
             optimiser.step(list(grads), active)
 
     def _by_hand(self, module: MLP, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
-        """Backpropagation of our perceptron, into buffers or, for plain SGD, straight into the weights."""
+        """Backpropagation of our perceptron; gradients go straight into the weights where the step allows it."""
         entries = {name: value.detach() for name, value in entries.items()}
-        grads = {} if optimiser.plain else {name: torch.empty_like(value) for name, value in entries.items()}
+        grads: dict[str, Tensor] = {}
         spec = optimiser.spec
         for index, sizes, augment in _steps(plan, self.pool.x.device):
-            fused = optimiser.plain and (not spec.weight_decay or bool(sizes.all()))  # decay would move who is done
+            # Weight decay would move those who are done, and its share of a clipped norm needs the weights themselves.
+            fused = optimiser.plain and (not spec.weight_decay or (bool(sizes.all()) and not spec.clip))
+            fused = fused and (not spec.clip or module.narrow(index.shape[1]))
             if not (fused or grads):
                 grads = {name: torch.empty_like(value) for name, value in entries.items()}
             done: list[Tensor | None] = []
@@ -211,19 +213,15 @@ class Stacked:
                     done.append(active)
                     return torch.autograd.grad(objective(mean, spec).sum(), outputs)[0]
 
-            def put(name: str, h: Tensor, d: Tensor, fused: bool = fused, grads: dict[str, Tensor] = grads) -> None:
+            with torch.no_grad():
+                factors = module.backpropagate(entries, self.pool.ready(index, augment), pull)
                 if fused:
-                    keep = 1 - spec.lr * spec.weight_decay
-                    entries[f"{name}.weight"].baddbmm_(h.transpose(1, 2), d, beta=keep, alpha=-spec.lr)
-                    entries[f"{name}.bias"].mul_(keep).sub_(d.sum(1), alpha=spec.lr)
-                else:
+                    optimiser.fused(entries, factors)
+                    continue
+                for name, h, d in factors:
                     torch.bmm(h.transpose(1, 2), d, out=grads[f"{name}.weight"])
                     torch.sum(d, 1, out=grads[f"{name}.bias"])
-
-            with torch.no_grad():
-                module.backpropagate(entries, self.pool.examples(index, augment), pull, put)
-            if not fused:
-                optimiser.step([grads[name] for name in self.layout.names], done[0])
+            optimiser.step([grads[name] for name in self.layout.names], done[0])
 
     def _mean_losses(self, outputs: Tensor, index: Tensor, sizes: np.ndarray) -> tuple[Tensor, Tensor | None]:
         """Mini-batch mean losses `[K]`, padding left out, and who still trains (None: everybody, with full batches)."""

@@ -71,8 +71,8 @@ class MLP(StackedModel):
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int):
         super().__init__()
-        sizes = [inputs, *hidden, outputs]
-        self.layers = nn.ModuleList(Dense(a, b) for a, b in itertools.pairwise(sizes))
+        self.sizes = list(itertools.pairwise([inputs, *hidden, outputs]))
+        self.layers = nn.ModuleList(Dense(a, b) for a, b in self.sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.flatten(1)
@@ -88,25 +88,31 @@ class MLP(StackedModel):
             h = dense(params, f"layers.{i}", F.relu(h))
         return h
 
+    def narrow(self, batch: int) -> bool:
+        """Whether a batch is small enough for the norms of gradients to be cheaper from their factors (`gram_norms`)."""
+        return batch * sum(a + b for a, b in self.sizes) <= sum(a * b for a, b in self.sizes)
+
     def backpropagate(
-        self, params: Params, x: Tensor, pull: Callable[[Tensor], Tensor], put: Callable[[str, Tensor, Tensor], None]
-    ) -> None:
+        self, params: Params, x: Tensor, pull: Callable[[Tensor], Tensor]
+    ) -> list[tuple[str, Tensor, Tensor]]:
         """Backpropagation written out: it needs no new memory per step, which is much of what autograd costs on a CPU.
 
-        `pull` turns outputs into the gradient at the outputs. For each layer `put(name, h, d)` gets the two factors of
-        its weight's gradient `h^T d`, last layer first, and may use the product to move the weight in place.
+        `pull` turns outputs into the gradient at the outputs. Gives `(name, h, d)` for each layer: the two factors of its
+        weights' gradient `h^T d`, so that the caller may use the products without ever storing them.
         """
         inputs = [x.flatten(2)]
         for i in range(len(self.layers)):
             z = dense(params, f"layers.{i}", inputs[-1])
             inputs.append(z.relu_() if i + 1 < len(self.layers) else z)
         d = pull(inputs.pop())
+        factors = []
         for i in reversed(range(len(self.layers))):
             h = inputs.pop()
-            below = torch.bmm(d, params[f"layers.{i}.weight"].transpose(1, 2)) if i else None
-            put(f"layers.{i}", h, d)
-            if below is not None:
+            factors.append((f"layers.{i}", h, d))
+            if i:
+                below = torch.bmm(d, params[f"layers.{i}.weight"].transpose(1, 2))
                 d = torch.ops.aten.threshold_backward(below, h, 0)
+        return factors
 
 
 class CNN(StackedModel):

@@ -44,7 +44,7 @@ def plot(
         figure.suptitle(title)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    written = [target.with_suffix(".png"), target.with_suffix(".svg")]
+    written = [target.with_name(target.name + ending) for ending in (".png", ".svg")]
     with matplotlib.rc_context({"svg.hashsalt": "feduca", "svg.fonttype": "none"}):  # the same file every time
         figure.savefig(written[0], dpi=150)
         figure.savefig(written[1], metadata={"Date": None})

@@ -18,6 +18,9 @@ from feduca.errors import DataError
 CROP_PAD = 4
 
 
+READY_BYTES = 2**30  # no normalised copy of pools that would take more than this
+
+
 @dataclass(frozen=True)
 class Pool:
     """Examples `x[n, ...]` with targets `y[n]`; for images, the mean and deviation of the channels."""
@@ -83,6 +86,15 @@ class Pool:
         if augment is not None:
             x = flip_and_crop(x, augment.reshape(-1))
         return x.reshape(*lead, *x.shape[1:]).movedim(-1, -3)
+
+    def ready(self, index: Tensor, augment: Tensor | None = None) -> Tensor:
+        """`examples`, from a copy that was normalised once: for models so small that doing it anew each step would show."""
+        if augment is not None or self.mean is None or 4 * self.x.numel() > READY_BYTES:
+            return self.examples(index, augment)
+        if "ready" not in self.prepared:
+            self.prepared["ready"] = self.examples(torch.arange(len(self.x), device=self.x.device)).contiguous()
+        x = self.prepared["ready"]
+        return x.index_select(0, index.reshape(-1)).reshape(*index.shape, *x.shape[1:])
 
     def targets(self, index: Tensor) -> Tensor:
         return self.y.index_select(0, index.reshape(-1)).reshape(index.shape)

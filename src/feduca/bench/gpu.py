@@ -1,4 +1,4 @@
-"""`feduca bench`: how long things take here, as ratios measured side by side, and absolute times on a GPU.
+"""The paper's runs on this machine's GPU, one by one and in lockstep.
 
 Times run from the first round's start to the last one's end: data loaded, kernels compiled and graphs captured by two rounds that
 are not counted.
@@ -6,27 +6,24 @@ are not counted.
 
 from __future__ import annotations
 
-import json
-import platform
-import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from feduca import api, config, experiment
+from feduca.bench import Save, Say, versions
 from feduca.config import Recipe
 from feduca.errors import InputError
 from feduca.reproduce.study import reproduce
 from feduca.reproduce.summary import commit, device
-from feduca.runs import check_writable
+from feduca.runs import RunResult
 from feduca.study import cells
 
 METHODS = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws", "feduca", "forced")
-Say = Callable[[str], None]
 
 
-def gpu(
-    out: Path, say: Say, *, rounds: int = 100, short: int = 10, settings: dict[str, Any] | None = None
+def run(
+    out: Path, say: Say, save: Save, *, rounds: int = 100, short: int = 10, settings: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The paper's CIFAR-10 and Fashion-MNIST runs on this machine's GPU; the lockstep runs are table1's own."""
     changes = {"engine.device": "cuda", "rounds": rounds, **(settings or {})}
@@ -34,26 +31,33 @@ def gpu(
         raise InputError("bench gpu needs a CUDA device; try `feduca bench cpu`")
     table = cells(config.load("table1"), {"split": ["0.5,1.0"], "method": list(METHODS)})
     chosen = {(c.labels["data"], c.labels["method"]): c.recipe.with_settings(changes) for c in table}
-    found: dict[str, Any] = {"device": device(chosen["cifar10", "feduca"].plain()), "versions": _versions()}
+    found: dict[str, Any] = {
+        "device": device(chosen["cifar10", "feduca"].plain()),
+        "versions": versions("torch", "triton"),
+    }
     found |= {"commit": commit(), "rounds": rounds, "precision": chosen["cifar10", "feduca"].engine.precision}
+    found["agreement"] = agreement(say)
     _reset_peak()
     found["cifar10_feduca_s"] = _timed(chosen["cifar10", "feduca"], say)
-    found["peak_mb"] = _peak_mb()
+    found |= {"peak_mb": _peak_mb(), "memory": _memory()}
     found["cifar10_fedavg_s"] = _timed(chosen["cifar10", "fedavg"], say)
     found["overhead"] = found["cifar10_feduca_s"] / found["cifar10_fedavg_s"] - 1
     found["fmnist_feduca_s"] = _timed(chosen["fmnist", "feduca"], say)
+    save(found)
     jobs = [
         (chosen["cifar10", method].with_settings({"rounds": short}), seed) for method in METHODS for seed in (0, 1, 2)
     ]
     alone = sum(_timed(recipe, say, seed) for recipe, seed in jobs)
+    _tasks.clear()
     api.run_many(jobs, out=out / "warm", lockstep=len(jobs))  # compiles and captures for this many clients
-    began = time.perf_counter()
-    api.run_many(jobs, out=out / "short", lockstep=len(jobs))
-    together = time.perf_counter() - began
+    together = _slowest(api.run_many(jobs, out=out / "short", lockstep=len(jobs)))
     say(f"{len(jobs)} runs of {short} rounds: {alone:.1f} s one after another, {together:.1f} s in lockstep")
     found["lockstep_speedup"] = alone / together
-    began = time.perf_counter()
-    reproduce(
+    save(found)
+    whole = [(chosen["cifar10", method], seed) for method in METHODS for seed in (0, 1, 2)]
+    found["lockstep_21_runs_s"] = _slowest(api.run_many(whole, out=out, lockstep=len(jobs)))
+    say(f"{len(jobs)} runs of {rounds} rounds in lockstep: {found['lockstep_21_runs_s']:.1f} s")
+    reproduce(  # finds these runs done: what was computed for a benchmark is also three columns of the paper's table
         "table1",
         settings=changes,
         keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": list(METHODS)},
@@ -61,33 +65,37 @@ def gpu(
         results=out,
         lockstep=len(jobs),
     )
-    found["lockstep_21_runs_s"] = time.perf_counter() - began
-    say(f"{len(jobs)} runs of {rounds} rounds in lockstep, data loading included: {found['lockstep_21_runs_s']:.1f} s")
     return found
 
 
-def run(name: str, out: Path, say: Say, rounds: int | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """One benchmark by name; the summary is also written to OUT/NAME.json."""
-    benchmarks = {"gpu": gpu, "cpu": cpu}
-    if name not in benchmarks:
-        raise InputError(f"there is no benchmark {name!r}; known: {', '.join(benchmarks)}")
-    check_writable(out)
-    options = {} if rounds is None else {"rounds": rounds}
-    found = benchmarks[name](out, say, settings=settings, **options)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+def agreement(say: Say, rounds: int = 15, devices: tuple[str, str] = ("cpu", "cuda")) -> dict[str, Any]:
+    """The quickstart on two devices in fp32: for how many rounds who joins is the same, and where both end."""
+    results = [
+        api.run("quickstart", {"rounds": rounds, "engine.device": name, "engine.precision": "fp32"}, seed=0)
+        for name in devices
+    ]
+    joined = [[record["status"] for record in result.clients] for result in results]
+    same = next((r for r, (a, b) in enumerate(zip(*joined)) if a != b), rounds)
+    found = {"rounds": rounds, "rounds_with_the_same_decisions": same}
+    found |= {f"accuracy_{name}": result.accuracy for name, result in zip(devices, results)}
+    say(f"the quickstart on {' and '.join(devices)}: the same decisions for {same} of {rounds} rounds, accuracy "
+        + " and ".join(f"{result.accuracy:.4f}" for result in results))  # fmt: skip
     return found
 
 
-def cpu(out: Path, say: Say, *, rounds: int = 5, settings: dict[str, Any] | None = None) -> dict[str, Any]:
-    """All clients along one axis against one client after another: the quickstart round, engine against engine."""
-    recipe = config.load("quickstart").with_settings({"rounds": rounds, **(settings or {})})
-    seconds = {
-        kind: min(_timed(recipe.with_settings({"engine.kind": kind}), say) for _ in range(3))
-        for kind in ("stacked", "sequential")
+def _memory() -> dict[str, float]:
+    """What the peak is made of: MiB of one model, of the examples, and how many silos each hold models of their own."""
+    (task,) = _tasks.values()
+    return {
+        "silos": len(task.silos),
+        "one_model_mb": 4 * task.size / 2**20,
+        "examples_mb": sum(x.numel() * x.element_size() for x in (task.pool.x, *task.pool.prepared.values())) / 2**20,
     }
-    found = {"device": "cpu", "versions": _versions(), "commit": commit(), "rounds": rounds}
-    return found | {"vs_sequential": seconds["sequential"] / seconds["stacked"]}
+
+
+def _slowest(results: Iterable[RunResult]) -> float:
+    """Seconds of the rounds of runs that went side by side."""
+    return max(result.summary["seconds"] for result in results)
 
 
 def _timed(recipe: Recipe, say: Say, seed: int = 0) -> float:
@@ -105,12 +113,6 @@ def _timed(recipe: Recipe, say: Say, seed: int = 0) -> float:
 
 
 _tasks: dict[tuple[str, str, int], Any] = {}  # the last task only: methods share it
-
-
-def _versions() -> dict[str, str]:
-    import torch
-
-    return {"python": platform.python_version(), "torch": torch.__version__}
 
 
 def _cuda() -> bool:

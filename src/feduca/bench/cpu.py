@@ -1,0 +1,152 @@
+"""Our engine beside a plain PyTorch loop, pfl-research and Flower's simulation: the same job, in turn, on this machine.
+
+Every contestant is a process of its own, once with one thread and once with as many as there are cores (Flower: as many silos at
+a time as there are cores, and one); its better time counts. The first round, which warms things up, does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feduca import config, experiment
+from feduca.bench import Save, Say, versions
+from feduca.config import Recipe
+from feduca.errors import InputError
+from feduca.reproduce.summary import commit
+from feduca.study import cells
+
+CONTESTANTS = {  # name: module, the package it needs
+    "ours": ("feduca.bench.ours", None),
+    "plain": ("feduca.bench.plain", None),
+    "pfl": ("feduca.bench.with_pfl", "pfl"),
+    "flower": ("feduca.bench.with_flower", "ray"),
+}
+RATIOS = {"plain": "vs_sequential", "pfl": "vs_pfl", "flower": "vs_flower_simulation"}
+LIMIT = 1800.0  # seconds for one contestant
+
+
+def run(
+    out: Path, say: Say, save: Save, *, rounds: int = 11, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Table 1's Fashion-MNIST silos, everybody in: a tenth of the examples, and under `full` all of them for fewer rounds.
+
+    `settings` change the recipe (`task.data=digits` needs no file, and has one size only).
+    """
+    if rounds < 2:
+        raise InputError(f"bench cpu was asked for {rounds} round: the first only warms up; use at least 2")
+    cell = cells(config.load("table1"), {"data": ["fmnist"], "split": ["0.5,1.0"], "method": ["forced"]})[0]
+    recipe = cell.recipe.with_settings({"local.lr_decay": 1.0, **(settings or {})})
+    found: dict[str, Any] = {"device": _processor(), "cores": os.cpu_count() or 1}
+    found |= {"versions": versions("torch", "pfl", "flwr", "ray"), "commit": commit()}
+    if recipe.task.data == "digits":
+        return _contest(recipe, rounds, found, say, save)
+    tenth = recipe.with_settings({"task.max_examples": 6000})
+    found = _contest(tenth, rounds, found, say, save)
+    full = _contest(recipe, max(2, rounds // 2), found, say, lambda part: save(found | {"full": part}))
+    return found | {"full": {key: value for key, value in full.items() if found.get(key) != value}}
+
+
+def _contest(recipe: Recipe, rounds: int, about: Mapping[str, Any], say: Say, save: Save) -> dict[str, Any]:
+    """One job for every contestant that is installed."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        found = {**about, **_prepare(recipe, rounds, folder)}
+        say(f"{found['data']}, {found['silos']} silos of {found['examples_per_silo']} examples, {rounds} rounds:")
+        best, loss, every = {}, {}, {}
+        for name, (module, package) in CONTESTANTS.items():
+            if package and about["versions"][package] is None:
+                wanted = "flwr[simulation]" if name == "flower" else package
+                say(f'  {name}: not installed, left out (pip install "{wanted}")')
+                continue
+            every[name] = {}
+            for threads in dict.fromkeys((1, about["cores"])):
+                seconds = _compete(module, folder, name, threads)
+                loss[name] = _loss(folder, name)
+                every[name][f"{threads} threads"] = [round(value, 4) for value in seconds]
+                middle = statistics.median(seconds)
+                say(f"  {name}, {threads} threads: {middle:.3f} s a round, training loss at the end {loss[name]:.4f}")
+            best[name] = min(statistics.median(seconds) for seconds in every[name].values())
+            found |= {ratio: best[n] / best["ours"] if n in best else None for n, ratio in RATIOS.items()}
+            found |= {"seconds_a_round": every, "final_loss": loss}
+            save(found)
+    return found
+
+
+def _prepare(recipe: Recipe, rounds: int, folder: Path) -> dict[str, Any]:
+    """Write the job: what our own task would train on, as plain arrays."""
+    import torch
+
+    from feduca.bench.job import save_state
+    from feduca.bench.ours import torch_state
+    from feduca.tasks.task import TorchTask
+
+    task = experiment.make_task(recipe, 0)
+    if recipe.task.model != "mlp" or not isinstance(task, TorchTask):
+        raise InputError(f"bench cpu compares multilayer perceptrons; task.model is {recipe.task.model!r}")
+    fewest = int(task.examples.min())
+    rows = torch.from_numpy(np.stack([silo.rows["train"][:fewest] for silo in task.members]))
+    if fewest != task.examples.max():
+        raise InputError("bench cpu wants silos of one size; leave task.max_examples and the partition as they are")
+    np.save(folder / "x.npy", task.pool.examples(rows).flatten(2).numpy())
+    np.save(folder / "y.npy", task.pool.targets(rows).numpy())
+    save_state(folder / "first.npz", torch_state(task, task.init(0)))
+    local = recipe.local
+    spec = {"rounds": rounds, "silos": len(task.members), "epochs": local.epochs, "batch_size": local.batch_size}
+    spec |= {"lr": local.lr, "weight_decay": local.weight_decay, "clip": local.clip}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    (folder / "recipe.json").write_text(recipe.model_dump_json())
+    return {"data": recipe.task.data, "examples_per_silo": fewest, **spec}
+
+
+def _compete(module: str, folder: Path, name: str, threads: int) -> list[float]:
+    """Seconds of a contestant's rounds but the first."""
+    environment = {
+        **os.environ,
+        **{key: str(threads) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_DEDUP_LOGS": "0",
+    }
+    command = [sys.executable, "-m", module, str(folder)] + ([str(threads)] if name == "flower" else [])
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{name} did not finish in {LIMIT:.0f} s; use fewer --rounds") from None
+    if done.returncode or not (folder / f"{name}.json").exists():
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(f"{name} failed: {last}; uninstall its package to leave it out")
+    return json.loads((folder / f"{name}.json").read_text())[1:]
+
+
+def _loss(folder: Path, name: str) -> float:
+    """The mean training loss of a contestant's last global model: the same job ends at about the same place."""
+    import torch
+    from torch import nn
+
+    from feduca.bench.job import Job
+
+    job = Job(folder)
+    model = job.model()
+    state = np.load(folder / f"{name}.npz")
+    model.load_state_dict({key: torch.from_numpy(state[key]) for key in state.files})
+    with torch.no_grad():
+        return statistics.fmean(float(nn.functional.cross_entropy(model(x), y)) for x, y in job.data)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,62 @@
+"""`feduca bench cpu`: the contestants do the same job, and what is missing is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from feduca import bench
+from feduca.errors import InputError
+
+
+def test_the_engine_and_the_plain_loop_end_at_the_same_loss(tmp_path):
+    said: list[str] = []
+    found = bench.run("cpu", tmp_path, said.append, 4, {"task.data": "digits", "local.batch_size": 10})
+    assert found == json.loads((tmp_path / "cpu.json").read_text())
+    assert found["vs_sequential"] > 0
+    assert len(found["seconds_a_round"]["ours"]["1 threads"]) == 3  # the first round does not count
+    assert found["final_loss"]["ours"] == pytest.approx(found["final_loss"]["plain"], rel=0.03)
+    assert found["final_loss"]["ours"] < 2.2  # it learns
+    for name, ratio, package in (("pfl", "vs_pfl", "pfl"), ("flower", "vs_flower_simulation", "ray")):
+        if found["versions"][package] is None:
+            assert found[ratio] is None
+            assert any(line.strip().startswith(f"{name}: not installed") for line in said)
+        else:
+            assert found[ratio] > 0
+
+
+def test_bad_questions_get_one_line(tmp_path):
+    with pytest.raises(InputError, match="there is no benchmark"):
+        bench.run("tpu", tmp_path, print, None, {})
+    with pytest.raises(InputError, match="asked for 1 round: the first only warms up"):
+        bench.run("cpu", tmp_path, print, 1, {})
+    with pytest.raises(InputError, match=r"compares multilayer perceptrons; task\.model is .logistic."):
+        bench.run("cpu", tmp_path, print, 2, {"task.data": "digits", "task.model": "logistic"})
+
+
+def test_the_gpu_benchmark_goes_through_and_saves_on_the_way(tmp_path, monkeypatch):
+    """Its whole course on small data and the CPU: what is timed on a GPU must not fail after minutes."""
+    from feduca.bench import gpu
+
+    monkeypatch.setattr(gpu, "_cuda", lambda: True)
+    monkeypatch.setattr(gpu, "_reset_peak", lambda: None)
+    monkeypatch.setattr(gpu, "_peak_mb", lambda: 1.0)
+    both = gpu.agreement
+    monkeypatch.setattr(gpu, "agreement", lambda say: both(say, 2, ("cpu", "cpu")))
+    saved: list[dict] = []
+    small = {
+        "engine.device": "cpu", "task.data": "digits", "task.model": "mlp", "task.hidden": [8],
+        "local.augment": False, "local.epochs": 1, "engine.threads": 1,
+    }  # fmt: skip
+    found = gpu.run(
+        tmp_path, lambda line: None, lambda part: saved.append(dict(part)), rounds=3, short=2, settings=small
+    )
+    wanted = {"cifar10_feduca_s", "cifar10_fedavg_s", "overhead", "fmnist_feduca_s", "peak_mb", "agreement"}
+    assert wanted <= set(saved[0])
+    assert {"lockstep_speedup", "lockstep_21_runs_s", "device", "versions", "commit"} <= set(found)
+    assert found["agreement"]["rounds_with_the_same_decisions"] == 2
+    assert found["lockstep_speedup"] > 0
+    table = json.loads((tmp_path / "table1.json").read_text())
+    assert sorted(cell["method"] for cell in table) == sorted(gpu.METHODS)
+    assert all(cell["seeds"] == [0, 1, 2] for cell in table)
