@@ -12,12 +12,12 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 install: $(STAMP)
 
-# One pip call with pins: a looser range of torch would pull gigabytes. The last line compiles the solver into its cache.
+# One pip call with pins: a looser range of torch would pull gigabytes. The last line fills the cache of compiled code.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	$(BIN)/python -m feduca.program.warm
+	$(BIN)/python -m feduca.warm
 	touch $(STAMP)
 
 demo: install

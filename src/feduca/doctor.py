@@ -72,7 +72,7 @@ def _solver(out: str) -> Iterator[Finding]:
     ok = solved.status == "optimal"
     yield Finding("solver", ok, f"{solved.status}, gap {solved.gap}, first solve {seconds:.2f} s", "reinstall numba")
     warm = seconds < 1
-    remedy = "run `python -m feduca.program.warm` once to compile and cache it"
+    remedy = "run `python -m feduca.warm` once to compile and cache it"
     yield Finding("solver cache", warm, "warm" if warm else "cold", remedy, optional=True)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from feduca.errors import ConfigError
-from feduca.tasks import build_task, merge, optimisers
+from feduca.tasks import Dataset, build_task, merge
 from feduca.tasks.metrics import criterion
 from feduca.tasks.pool import Pool
 from feduca.tasks.task import Settings, Silo, TorchTask
@@ -46,7 +46,7 @@ def both(model="mlp", **changes):
 SPECS = {
     "plain": SPEC,
     "decay and clip": replace(SPEC, weight_decay=1e-2, clip=0.5),
-    "clip small batches": replace(SPEC, clip=0.2, batch_size=5),  # norms from the gradients' factors
+    "clip": replace(SPEC, clip=0.2, batch_size=5),
     "momentum": replace(SPEC, momentum=0.9, clip=1.0),
     "adam": replace(SPEC, optimiser="adam", lr=1e-3, weight_decay=1e-3, clip=1.0),
     "prox": replace(SPEC, prox=0.5),
@@ -72,14 +72,33 @@ def test_stacked_equals_sequential_on_unequal_silos(model, spec):
     assert (a - theta).abs().amax(1).min() > 1e-4  # everybody moved
 
 
-def test_norms_from_factors_are_those_of_the_products():
-    g = torch.Generator().manual_seed(0)
-    factors = [
-        (name, torch.randn(3, 5, a, generator=g), torch.randn(3, 5, b, generator=g))
-        for name, a, b in [("u", 20, 7), ("v", 7, 4)]
-    ]
-    grads = [grad for _, h, d in factors for grad in (h.transpose(1, 2) @ d, d.sum(1))]
-    torch.testing.assert_close(optimisers.gram_norms(factors), optimisers.norms(grads))
+def test_compiled_training_depends_neither_on_threads_nor_on_others():
+    task = ragged(build_task(model="mlp"))
+    spec = replace(SPEC, clip=0.2, weight_decay=1e-3)
+    theta = task.init(0)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        together = task.train(theta.expand(4, -1), np.arange(4), spec, 1, 5)
+        torch.set_num_threads(3)
+        assert torch.equal(together, task.train(theta.expand(4, -1), np.arange(4), spec, 1, 5))
+        assert torch.equal(together[[2]], task.train(theta[None], np.array([2]), spec, 1, 5))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_images_too_large_to_copy_are_left_to_autograd(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (200, 4, 4, 3), dtype=np.uint8), rng.integers(0, 3, 200)
+    half = np.full(3, 0.5)
+    results = []
+    for limit in (2**30, 100):
+        monkeypatch.setattr("feduca.tasks.pool.READY_BYTES", limit)
+        data = Dataset("noise", x, y, x, y, 3, tuple("abc"), half, half)
+        task = build_task(data=data, model="mlp", clients=3, classes_per_client=3)
+        assert (task.pool.ready() is None) == (limit == 100)
+        results.append(task.train(task.init(0).expand(3, -1), np.arange(3), SPEC, 1, 5))
+    torch.testing.assert_close(*results, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["stacked", "sequential"])

@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 
 from feduca.errors import ConfigError, RunError
 from feduca.rng import derive
-from feduca.tasks import optimisers
+from feduca.tasks import compiled, optimisers
 from feduca.tasks.batches import Plan
 from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.layout import Layout
@@ -167,6 +167,9 @@ class Stacked:
         optimisers.check(spec)
         if trainers := self._graphs(spec):
             return trainers.train(theta, plan, spec, anchor)
+        if compiled.fits(self.module, self.pool, self.criterion, plan, spec):
+            assert isinstance(self.module, MLP)
+            return compiled.train(self.module, self.pool, theta, plan, spec, anchor)
         self.module.train()
         views = self.layout.unpack(theta)
         entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}
@@ -177,10 +180,7 @@ class Stacked:
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(0))
-            if isinstance(self.module, MLP) and not torch.is_autocast_enabled(self.pool.x.device.type):
-                self._by_hand(self.module, entries, plan, optimiser)
-            else:
-                self._by_autograd(entries, plan, optimiser)
+            self._by_autograd(entries, plan, optimiser)
         return self.layout.pack({name: value.detach() for name, value in entries.items()})
 
     def _by_autograd(self, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
@@ -192,36 +192,6 @@ class Stacked:
                 mean, active = self._size_by_size(entries, index, sizes, augment)
             grads = torch.autograd.grad(objective(mean, optimiser.spec).sum(), optimiser.params)
             optimiser.step(list(grads), active)
-
-    def _by_hand(self, module: MLP, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
-        """Backpropagation of our perceptron; gradients go straight into the weights where the step allows it."""
-        entries = {name: value.detach() for name, value in entries.items()}
-        grads: dict[str, Tensor] = {}
-        spec = optimiser.spec
-        for index, sizes, augment in _steps(plan, self.pool.x.device):
-            # Weight decay would move those who are done, and its share of a clipped norm needs the weights themselves.
-            fused = optimiser.plain and (not spec.weight_decay or (bool(sizes.all()) and not spec.clip))
-            fused = fused and (not spec.clip or module.narrow(index.shape[1]))
-            if not (fused or grads):
-                grads = {name: torch.empty_like(value) for name, value in entries.items()}
-            done: list[Tensor | None] = []
-
-            def pull(outputs: Tensor, index: Tensor = index, sizes: np.ndarray = sizes, done: list = done) -> Tensor:
-                with torch.enable_grad():
-                    outputs.requires_grad_()
-                    mean, active = self._mean_losses(outputs, index, sizes)
-                    done.append(active)
-                    return torch.autograd.grad(objective(mean, spec).sum(), outputs)[0]
-
-            with torch.no_grad():
-                factors = module.backpropagate(entries, self.pool.ready(index, augment), pull)
-                if fused:
-                    optimiser.fused(entries, factors)
-                    continue
-                for name, h, d in factors:
-                    torch.bmm(h.transpose(1, 2), d, out=grads[f"{name}.weight"])
-                    torch.sum(d, 1, out=grads[f"{name}.bias"])
-            optimiser.step([grads[name] for name in self.layout.names], done[0])
 
     def _mean_losses(self, outputs: Tensor, index: Tensor, sizes: np.ndarray) -> tuple[Tensor, Tensor | None]:
         """Mini-batch mean losses `[K]`, padding left out, and who still trains (None: everybody, with full batches)."""

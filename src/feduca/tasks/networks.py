@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 import torch
@@ -87,32 +87,6 @@ class MLP(StackedModel):
         for i in range(1, len(self.layers)):
             h = dense(params, f"layers.{i}", F.relu(h))
         return h
-
-    def narrow(self, batch: int) -> bool:
-        """Whether a batch is small enough for the norms of gradients to be cheaper from their factors (`gram_norms`)."""
-        return batch * sum(a + b for a, b in self.sizes) <= sum(a * b for a, b in self.sizes)
-
-    def backpropagate(
-        self, params: Params, x: Tensor, pull: Callable[[Tensor], Tensor]
-    ) -> list[tuple[str, Tensor, Tensor]]:
-        """Backpropagation written out: it needs no new memory per step, which is much of what autograd costs on a CPU.
-
-        `pull` turns outputs into the gradient at the outputs. Gives `(name, h, d)` for each layer: the two factors of its
-        weights' gradient `h^T d`, so that the caller may use the products without ever storing them.
-        """
-        inputs = [x.flatten(2)]
-        for i in range(len(self.layers)):
-            z = dense(params, f"layers.{i}", inputs[-1])
-            inputs.append(z.relu_() if i + 1 < len(self.layers) else z)
-        d = pull(inputs.pop())
-        factors = []
-        for i in reversed(range(len(self.layers))):
-            h = inputs.pop()
-            factors.append((f"layers.{i}", h, d))
-            if i:
-                below = torch.bmm(d, params[f"layers.{i}.weight"].transpose(1, 2))
-                d = torch.ops.aten.threshold_backward(below, h, 0)
-        return factors
 
 
 class CNN(StackedModel):

@@ -6,7 +6,6 @@ norm over all of a client's parameters, then momentum or Adam.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,10 +19,6 @@ ADAM_EPSILON = 1e-8
 CLIP_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_
 
 OPTIMISERS = ("sgd", "adam")
-
-Factors = Sequence[
-    tuple[str, Tensor, Tensor]
-]  # of dense layers: name, inputs h[K, B, in], gradients at the outputs d[K, B, out]
 
 
 def check(spec: LocalSpec) -> None:
@@ -46,20 +41,6 @@ def norms(grads: list[Tensor]) -> Tensor:
     return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads]).norm(dim=0)
 
 
-def gram_norms(factors: Factors) -> Tensor:
-    """`norms` of gradients given as products: |h^T d|^2 is the sum over (h h^T) * (d d^T), which are only batch x batch."""
-    squares = [
-        torch.bmm(h, h.transpose(1, 2)).mul_(torch.bmm(d, d.transpose(1, 2))).sum((1, 2)) + d.sum(1).square().sum(1)
-        for _, h, d in factors
-    ]
-    return torch.stack(squares).sum(0).clamp_(min=0.0).sqrt_()
-
-
-def clip_scale(spec: LocalSpec, norms: Tensor) -> Tensor:
-    """What each client's gradient is multiplied by."""
-    return (spec.clip / (norms + CLIP_EPSILON)).clamp_(max=1.0)
-
-
 @dataclass
 class Optimiser:
     """The optimiser of one call of training; its state dies with the call, as a client's does between rounds."""
@@ -73,20 +54,9 @@ class Optimiser:
 
     @property
     def plain(self) -> bool:
-        """Whether a step is just theta - lr (clipped gradient + decay theta), so that it can be fused with the gradient."""
+        """Whether a step is just theta - lr (gradient + decay theta), so that it can be fused with the gradient."""
         spec = self.spec
-        return spec.optimiser == "sgd" and not (spec.momentum or (spec.prox and self.anchor is not None))
-
-    @torch.no_grad()
-    def fused(self, params: Mapping[str, Tensor], factors: Factors) -> None:
-        """A plain step of dense layers from the factors of their gradients, straight into the weights (no prox, no momentum)."""
-        spec = self.spec
-        scale = clip_scale(spec, gram_norms(factors)) if spec.clip else None
-        keep = 1 - spec.lr * spec.weight_decay
-        for name, h, d in factors:
-            d = d if scale is None else d * per_client(scale, d)
-            params[f"{name}.weight"].baddbmm_(h.transpose(1, 2), d, beta=keep, alpha=-spec.lr)
-            params[f"{name}.bias"].mul_(keep).sub_(d.sum(1), alpha=spec.lr)
+        return spec.optimiser == "sgd" and not (spec.clip or spec.momentum or (spec.prox and self.anchor is not None))
 
     @torch.no_grad()
     def step(self, grads: list[Tensor], active: Tensor | None) -> None:
@@ -100,7 +70,7 @@ class Optimiser:
                 g.add_(p, alpha=spec.weight_decay)
         scale = active
         if spec.clip:
-            scale = clip_scale(spec, norms(grads))
+            scale = (spec.clip / (norms(grads) + CLIP_EPSILON)).clamp_(max=1.0)
             if spec.momentum or spec.optimiser == "adam":  # their state must see the clipped gradient
                 for g in grads:
                     g.mul_(per_client(scale, g))

@@ -87,14 +87,14 @@ class Pool:
             x = flip_and_crop(x, augment.reshape(-1))
         return x.reshape(*lead, *x.shape[1:]).movedim(-1, -3)
 
-    def ready(self, index: Tensor, augment: Tensor | None = None) -> Tensor:
-        """`examples`, from a copy that was normalised once: for models so small that doing it anew each step would show."""
-        if augment is not None or self.mean is None or 4 * self.x.numel() > READY_BYTES:
-            return self.examples(index, augment)
-        if "ready" not in self.prepared:
-            self.prepared["ready"] = self.examples(torch.arange(len(self.x), device=self.x.device)).contiguous()
-        x = self.prepared["ready"]
-        return x.index_select(0, index.reshape(-1)).reshape(*index.shape, *x.shape[1:])
+    def ready(self) -> Tensor | None:
+        """All inputs as a perceptron sees them, `[n, features]`, normalised once; None where that would take too much memory."""
+        if self.mean is None and not self.is_image:
+            return self.x.flatten(1)
+        if "ready" not in self.prepared and 4 * self.x.numel() <= READY_BYTES:
+            everything = self.examples(torch.arange(len(self.x), device=self.x.device))
+            self.prepared["ready"] = everything.flatten(1).contiguous()
+        return self.prepared.get("ready")
 
     def targets(self, index: Tensor) -> Tensor:
         return self.y.index_select(0, index.reshape(-1)).reshape(index.shape)
