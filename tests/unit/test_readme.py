@@ -41,3 +41,13 @@ def test_the_gpu_seconds_are_the_committed_ones():
     gpu = json.loads((ROOT / "benchmarks/results/gpu.json").read_text())
     for key in ("cifar10_feduca_s", "cifar10_fedavg_s", "fmnist_feduca_s"):
         assert f"{gpu[key]:.1f} s" in README
+
+
+def test_the_speed_page_says_what_the_committed_benchmarks_say():
+    page = (ROOT / "docs/speed.md").read_text()
+    cpu = json.loads((ROOT / "benchmarks/results/cpu.json").read_text())
+    for key, row in (("vs_sequential", "plain PyTorch"), ("vs_pfl", "pfl"), ("vs_flower_simulation", "Flower")):
+        line = next(line for line in page.splitlines() if line.startswith(f"| {row}"))
+        assert line.endswith(f"| {cpu[key]:.1f} | {cpu['full'][key]:.1f} |")
+    gpu = json.loads((ROOT / "benchmarks/results/gpu.json").read_text())
+    assert all(f"{gpu[key]:.1f} s" in page for key in ("cifar10_feduca_s", "cifar10_fedavg_s", "fmnist_feduca_s"))
