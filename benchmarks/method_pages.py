@@ -48,7 +48,13 @@ def record(name: str, printed: str) -> None:
     body = {"rows": [{key: row.get(key) for key in KEPT} for row in found]} if isinstance(found, list) else found
     path = ROOT / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"command": COMMANDS[name], **body}, indent=1) + "\n")
+    path.write_text(json.dumps({"command": COMMANDS[name], "commit": _commit(), **body}, indent=1) + "\n")
+
+
+def _commit() -> str | None:
+    from feduca.reproduce.summary import commit
+
+    return commit()
 
 
 def summary(name: str) -> dict[str, Any]:
