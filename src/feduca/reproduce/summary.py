@@ -26,11 +26,11 @@ def commit() -> str | None:
     """
     if told := os.environ.get("FEDUCA_COMMIT"):
         return told
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # the package: summaries that are being written do not count as changes
     try:
         run = {"cwd": here, "capture_output": True, "text": True, "timeout": 10, "check": True}
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **run).stdout.strip()
-        dirty = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], **run).stdout.strip()
+        dirty = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no", "."], **run).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
     return head + ("+" if dirty else "")
