@@ -406,7 +406,7 @@ def partition(
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(help="gpu (the paper's runs) or cpu (the engine against a plain loop).")
+        str, typer.Argument(help="gpu (the paper's runs) or cpu (beside a plain loop, pfl and Flower).")
     ] = "cpu",
     out: Annotated[str, typer.Option(help="Folder for runs and summaries.")] = "runs/bench",
     rounds: Rounds = None,

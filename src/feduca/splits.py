@@ -26,7 +26,10 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
     written = []
     if pictures is not None:
         t = recipe.task
-        target = pictures / f"{t.data}-{t.clients}-silos-{t.train_concentration}-{t.validation_concentration}-s{seed}"
+        target = (
+            pictures
+            / f"{t.data}-{t.clients}-silos-{t.train_concentration}-{t.validation_concentration}-s{seed}-{recipe.hash()[:4]}"
+        )
         title = f"{t.data}, {t.train_concentration} / {t.validation_concentration}, seed {seed}"
         written = [str(path) for path in plot(counts["train"], counts["validation"], target, title=title)]
     return {

@@ -66,3 +66,5 @@ def test_fill_runs_only_what_the_summary_lacks(tmp_path):
     assert (
         json.loads((results / "delta.json").read_text())[0]["rounds"] == 2
     )  # another configuration is not the same cell
+    with pytest.raises(ConfigError, match="--again and --fill contradict each other"):
+        reproduce("delta", smoke=True, out=tmp_path, results=results, fill=True, again=True)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feduca.client import Behaviour
+from feduca.errors import InputError
 from feduca.federation import InProcess
 from feduca.mechanisms import FedUCA
 from feduca.memory import memories
@@ -23,6 +24,7 @@ from numpy_task import NumpyTask
 
 codec = pytest.importorskip("feduca.flower.codec", reason="the flower extra is not installed")
 app = pytest.importorskip("flwr.app")
+Vector = pytest.importorskip("feduca.flower.vectors").Vector
 
 
 def _asked_and_answer():
@@ -87,6 +89,30 @@ def test_any_body(part, place, tree, drop):
 @given(st.text(max_size=200) | st.integers(1, 100_000).map(lambda n: "[" * n))
 def test_any_text(text):
     assert not refused_or_read(damaged({**dict(GOOD["report"]), "body": text}))
+
+
+HEADER = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (%s), }"
+
+
+@MANY
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.sampled_from(
+            [b"", b"PK\x03\x04", b"\x93NUMPY", HEADER % b"2**70,", HEADER % b"1" + b"0" * 30, HEADER % b"(((("]
+        ),
+        st.integers(0, 2**80).map(lambda n: (HEADER % f"{n},".encode()).ljust(128) + b"\n"),
+    )
+)
+def test_any_bytes_of_a_model(data):
+    """What a decoder makes of damaged bytes is its own affair; the server refuses the message and goes on."""
+    content = copy.deepcopy(GOOD)
+    content["theta"] = app.ArrayRecord({"theta": codec.Array("float64", (len(ASKED.theta),), "numpy.ndarray", data)})
+    refused_or_read(content)
+    with pytest.raises(InputError):
+        Vector(("theta",), ("theta",), {"theta": (3,)}, {"theta": np.dtype(float)}, 3, np.dtype(float)).flat(
+            content["theta"]
+        )
 
 
 @MANY

@@ -87,6 +87,23 @@ def test_compiled_training_depends_neither_on_threads_nor_on_others():
         torch.set_num_threads(before)
 
 
+def test_training_from_several_threads_leaves_blas_as_it_was():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import ThreadpoolController
+
+    task = build_task(model="mlp")
+    theta = task.init(0).expand(10, -1)
+    alone = task.train(theta, np.arange(10), SPEC, 1, 5)
+    blas = ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=2):
+        before = [library["num_threads"] for library in blas.info()]
+        with ThreadPoolExecutor(3) as threads:
+            done = list(threads.map(lambda _: task.train(theta, np.arange(10), SPEC, 1, 5), range(6)))
+        assert [library["num_threads"] for library in blas.info()] == before
+    assert all(torch.equal(alone, other) for other in done)
+
+
 def test_images_too_large_to_copy_are_left_to_autograd(monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 255, (200, 4, 4, 3), dtype=np.uint8), rng.integers(0, 3, 200)

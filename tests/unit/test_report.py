@@ -317,3 +317,22 @@ def test_a_target_that_cannot_be_written_is_one_line(small: Written, tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="choose another file"):
         write([small.path], tmp_path / "file" / "r.html")
+
+
+def test_runs_are_found_up_to_three_levels_down_whatever_else_is_there(tmp_path, monkeypatch):
+    for name in ("b", "a/x", "a/y/z", "too/deep/down/here"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "status.json").write_text("{}")
+    (tmp_path / "gone").mkdir()
+    scan = reading.os.scandir
+
+    def vanishing(path):
+        if Path(path).name == "gone":
+            raise FileNotFoundError(path)
+        return scan(path)
+
+    monkeypatch.setattr(reading.os, "scandir", vanishing)
+    found = [path.relative_to(tmp_path).as_posix() for path in reading.find_runs(tmp_path)]
+    assert found == ["b", "a/x", "a/y/z"]
+    assert reading.find_runs(tmp_path / "b") == [tmp_path / "b"]
+    assert reading.find_runs(tmp_path / "nothing") == []

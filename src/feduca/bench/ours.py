@@ -1,4 +1,4 @@
-"""Our engine: all silos along one leading axis (`Task.train`), then the mean."""
+"""Our engine: all silos in one call (`Task.train`), then the mean."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def main(folder: str, cpus: int = 1) -> None:
         job, x, y = silo(folder, k)
         model = job.model()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())  # type: ignore[union-attr]
-        job.epochs(model, x, y, torch.Generator().manual_seed(int(message.metadata.group_id or 0) * 1000 + k))
+        number = int(message.content["config"]["server-round"])  # type: ignore[index]
+        job.epochs(model, x, y, torch.Generator().manual_seed(1000 * number + k))
         reply = RecordDict(
             {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})}
         )

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from feduca.errors import RunError
+from feduca.errors import InputError, RunError
 from feduca.federation.replay import pack
+from feduca.flower.vectors import numbers
 from feduca.gate import Malformed, parse
 from feduca.messages import NAMES
 from feduca.types import JOINED, Announcements, LocalSpec, Reports
@@ -192,13 +193,13 @@ def _config(content: RecordDict, name: str) -> Mapping[str, Any]:
 
 
 def _model(content: RecordDict, size: int) -> np.ndarray:
+    record = content.get("theta")
+    if not isinstance(record, ArrayRecord) or list(record) != ["theta"]:
+        raise ProtocolError("the message holds no model called 'theta', or more than one")
     try:
-        record = content["theta"]
-        if not isinstance(record, ArrayRecord) or list(record) != ["theta"]:
-            raise ProtocolError("the message holds no model called 'theta', or more than one")
-        theta = record["theta"].numpy()
-    except (KeyError, ValueError, TypeError, OSError) as error:
-        raise ProtocolError(f"the model cannot be read: {type(error).__name__} {error}") from None
+        theta = numbers(record["theta"])
+    except InputError as error:
+        raise ProtocolError(str(error)) from None
     if theta.shape != (size,) or theta.dtype.kind != "f":
         raise ProtocolError(f"the model is {theta.dtype}{list(theta.shape)}, asked was one of {size} floats")
     return theta

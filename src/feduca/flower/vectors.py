@@ -9,6 +9,15 @@ from flwr.app import Array, ArrayRecord
 
 from feduca.errors import InputError
 
+
+def numbers(array: Array) -> np.ndarray:
+    """An array from the wire. Whatever its bytes do to the decoder, it is this one message that is refused."""
+    try:
+        return array.numpy()
+    except Exception as error:  # EOFError, BadZipFile, MemoryError, TokenError, ...: a stranger chooses
+        raise InputError(f"an array cannot be read: {type(error).__name__} {str(error)[:200]}") from None
+
+
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics, not parameters: averaged plainly
 
 
@@ -49,11 +58,13 @@ class Vector:
 
     def flat(self, record: ArrayRecord) -> np.ndarray:
         """The record as `theta`; it must have the same names and shapes."""
-        arrays = {name: array.numpy() for name, array in record.items()}
+        arrays = {name: numbers(array) for name, array in record.items()}
         if arrays.keys() != self.shapes.keys():
             odd = sorted(arrays.keys() ^ self.shapes.keys())[0]
             raise InputError(f"the model's arrays changed: {odd!r} is new or missing")
         for name, value in arrays.items():
+            if value.dtype.kind not in "fiub":
+                raise InputError(f"array {name!r} is of type {value.dtype}, not of numbers")
             if value.shape != self.shapes[name]:
                 raise InputError(f"array {name!r} has shape {value.shape}, not {self.shapes[name]}")
         return np.concatenate([arrays[name].ravel().astype(self.dtype) for name in self.names])

@@ -197,20 +197,24 @@ def read(path: str | Path) -> Run:
 
 def find_runs(root: Path, limit: int = 2000) -> list[Path]:
     """Run directories at `root` or up to three levels below it, in order of their names."""
-    if (root / "status.json").is_file():
+    if _is_run(root):
         return [root]
     found, level = [], [root]
     for _ in range(3):
         level = [folder for path in level for folder in _folders(path)]
-        found += [path for path in level if (path / "status.json").is_file()]
+        found += [path for path in level if _is_run(path)]
     return found[:limit]
+
+
+def _is_run(path: Path) -> bool:
+    return os.path.isfile(path / "status.json")  # Path.is_file raises where one may not look
 
 
 def _folders(path: Path) -> list[Path]:
     """What `path.glob("*/")` gives, except that a folder may vanish while we look (a run deleted or begun anew)."""
     try:
         with os.scandir(path) as entries:
-            return sorted(path / entry.name for entry in entries if entry.is_dir())
+            return sorted(path / entry.name for entry in entries if os.path.isdir(entry))
     except OSError:
         return []
 

@@ -95,6 +95,10 @@ def reproduce(
     Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
     are not run again even where their runs are gone, as on a machine that was lent for an hour.
     """
+    if again and fill:
+        raise ConfigError(
+            "--again and --fill contradict each other: run everything anew, or only what the summary lacks"
+        )
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
     path = Path(results) / f"{name}.json"
     known = {_place(cell): cell for cell in _read(path)}

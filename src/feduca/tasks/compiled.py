@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,10 @@ from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 
 
-def fits(module: object, pool: Pool, criterion: Criterion, plan: Plan, spec: LocalSpec) -> bool:
-    """Whether this training can be done here."""
+def fits(pool: Pool, criterion: Criterion, plan: Plan, spec: LocalSpec) -> bool:
+    """Whether this training of a perceptron can be done here."""
     return (
-        isinstance(module, MLP)
-        and pool.x.device.type == "cpu"
-        and not torch.is_autocast_enabled("cpu")
+        not torch.is_autocast_enabled("cpu")
         and criterion.loss is cross_entropy
         and spec.optimiser == "sgd"
         and not spec.momentum
@@ -49,14 +48,15 @@ def train(module: MLP, pool: Pool, theta: Tensor, plan: Plan, spec: LocalSpec, a
     out = theta.detach().float().contiguous().clone().numpy()
     pull = np.broadcast_to(np.float32(0), out.shape) if anchor is None else anchor.detach().float().contiguous().numpy()
     options = [
-        np.float32(value) for value in (spec.lr, spec.weight_decay, spec.clip, spec.prox if anchor is not None else 0)
+        np.float32(value)
+        for value in (spec.lr, spec.weight_decay, spec.clip, CLIP_EPSILON, spec.prox if anchor is not None else 0)
     ]
 
     def one(k: int) -> None:
         index, sizes = np.ascontiguousarray(plan.index[:, k]), np.ascontiguousarray(plan.sizes[:, k])
         _train(out[k], widths, x.numpy(), y, index, sizes, np.ascontiguousarray(pull[k]), *options)
 
-    with _one_thread_each().limit(limits=1, user_api="blas"):
+    with _turn, _one_thread_each().limit(limits=1, user_api="blas"):
         everybody = range(len(out))
         if min(torch.get_num_threads(), len(out)) == 1:
             for k in everybody:
@@ -65,6 +65,9 @@ def train(module: MLP, pool: Pool, theta: Tensor, plan: Plan, spec: LocalSpec, a
             with ThreadPoolExecutor(torch.get_num_threads()) as threads:
                 list(threads.map(one, everybody))
     return torch.from_numpy(out)
+
+
+_turn = Lock()  # the limit is the process's: who comes second must not take one thread for the normal state
 
 
 @cache
@@ -77,7 +80,7 @@ def _one_thread_each() -> Any:
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _train(theta, widths, x, y, index, sizes, anchor, lr, decay, clip, prox):  # pragma: no cover (compiled)
+def _train(theta, widths, x, y, index, sizes, anchor, lr, decay, clip, epsilon, prox):  # pragma: no cover (compiled)
     """All steps of one client, in place. A layer maps one width to the next; theta holds its weights [in, out], then biases."""
     layers, batch = len(widths) - 1, index.shape[1]
     acts = np.empty(batch * widths.sum(), np.float32)
@@ -100,7 +103,7 @@ def _train(theta, widths, x, y, index, sizes, anchor, lr, decay, clip, prox):  #
             for i in range(n):
                 for j in range(b):
                     value = z[i, j] + bias[j]
-                    z[i, j] = value if value > 0 or layer == layers - 1 else np.float32(0)
+                    z[i, j] = np.float32(0) if value <= 0 and layer < layers - 1 else value  # NaN stays NaN
             here, place = there, place + a * b + b
         classes = widths[layers]
         d = back[0, : n * classes].reshape(n, classes)
@@ -143,6 +146,6 @@ def _train(theta, widths, x, y, index, sizes, anchor, lr, decay, clip, prox):  #
         if clip:
             for p in range(len(grad)):
                 square += grad[p] * grad[p]
-            step *= min(np.float32(1), clip / (np.sqrt(square) + np.float32(CLIP_EPSILON)))
+            step *= min(np.float32(1), clip / (np.sqrt(square) + epsilon))
         for p in range(len(theta)):
             theta[p] -= step * grad[p]

@@ -1,7 +1,8 @@
 """Two engines with one contract: train K models, and compute outputs of K models.
 
 `Sequential` is the reference: one client after the other with plain PyTorch (`functional_call`, `torch.optim`). It runs
-any module. `Stacked` runs all clients along a leading axis, our own models natively and a user's through `vmap`. A
+any module. `Stacked` runs all clients along a leading axis, our own models natively and a user's through `vmap`; it hands
+the work to a captured graph on a GPU (fused.py, graphs.py) and to compiled code on a CPU (compiled.py) where there is one. A
 finished client does not move while others still train, and padded examples weigh nothing.
 """
 
@@ -18,7 +19,7 @@ from torch.func import functional_call, vmap
 
 from feduca.errors import ConfigError, RunError
 from feduca.rng import derive
-from feduca.tasks import compiled, optimisers
+from feduca.tasks import optimisers
 from feduca.tasks.batches import Plan
 from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.layout import Layout
@@ -167,9 +168,11 @@ class Stacked:
         optimisers.check(spec)
         if trainers := self._graphs(spec):
             return trainers.train(theta, plan, spec, anchor)
-        if compiled.fits(self.module, self.pool, self.criterion, plan, spec):
-            assert isinstance(self.module, MLP)
-            return compiled.train(self.module, self.pool, theta, plan, spec, anchor)
+        if isinstance(self.module, MLP) and self.pool.x.device.type == "cpu":
+            from feduca.tasks import compiled  # numba, only where it is needed
+
+            if compiled.fits(self.pool, self.criterion, plan, spec):
+                return compiled.train(self.module, self.pool, theta, plan, spec, anchor)
         self.module.train()
         views = self.layout.unpack(theta)
         entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}

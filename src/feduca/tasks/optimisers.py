@@ -52,12 +52,6 @@ class Optimiser:
     steps: int = 0
     lr: Tensor | None = None  # on the device, where it changes under a captured graph; else the spec's
 
-    @property
-    def plain(self) -> bool:
-        """Whether a step is just theta - lr (gradient + decay theta), so that it can be fused with the gradient."""
-        spec = self.spec
-        return spec.optimiser == "sgd" and not (spec.clip or spec.momentum or (spec.prox and self.anchor is not None))
-
     @torch.no_grad()
     def step(self, grads: list[Tensor], active: Tensor | None) -> None:
         """Move the parameters; clients whose `active[K]` is 0 stay where they are (None: all move)."""

@@ -14,7 +14,7 @@ def plot(
 ) -> list[Path]:
     """Draw two heat maps, silos down and classes across, as PNG and SVG; returns the files written.
 
-    `train` and `validation` are tables of `partition.table`; `path` is a file name whose ending does not matter.
+    `train` and `validation` are tables of `partition.table`; `path` is a file name without its ending.
     """
     try:
         import matplotlib
