@@ -30,7 +30,7 @@ CONTESTANTS = {  # name: module, the package it needs
     "ours": ("feduca.bench.ours", None),
     "plain": ("feduca.bench.plain", None),
     "pfl": ("feduca.bench.with_pfl", "pfl"),
-    "flower": ("feduca.bench.with_flower", "ray"),
+    "flower": ("feduca.flower.simulation", "ray"),
 }
 RATIOS = {"plain": "vs_sequential", "pfl": "vs_pfl", "flower": "vs_flower_simulation"}
 LIMIT = 1800.0  # seconds for one contestant
