@@ -10,6 +10,7 @@ from torch import nn
 from feduca.errors import ConfigError
 from feduca.tasks import Dataset, build_task, merge
 from feduca.tasks.metrics import criterion
+from feduca.tasks.models import MLP
 from feduca.tasks.pool import Pool
 from feduca.tasks.task import Settings, Silo, TorchTask
 from feduca.types import LocalSpec
@@ -55,7 +56,17 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm])
+class Tanh(MLP):
+    """One of ours with a forward pass of its own."""
+
+    def __init__(self):
+        super().__init__(64, [12], 10)
+
+    def forward(self, x):
+        return self.layers[1](torch.tanh(self.layers[0](x.flatten(1))))
+
+
+@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm, Tanh])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_stacked_equals_sequential_on_unequal_silos(model, spec):
     if model is WithBatchNorm:  # PyTorch refuses batches of one there

@@ -143,36 +143,42 @@ class Stacked:
     criterion: Criterion
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # graphs that were captured
 
+    @property
+    def native(self) -> StackedModel | None:
+        """The module, where it is one of ours; a subclass with a `forward` of its own is a user's module like any other."""
+        return self.module if isinstance(self.module, StackedModel) and self.module.coherent else None
+
     def _graphs(self, spec: LocalSpec) -> Trainers | AutogradTrainers | None:
         """A trainer that lives in a CUDA graph, where there is one for this work: without autograd if possible."""
-        if not (self.pool.x.is_cuda and isinstance(self.module, StackedModel) and spec.optimiser == "sgd"):
+        model = self.native
+        if not (self.pool.x.is_cuda and model is not None and spec.optimiser == "sgd"):
             return None
-        if isinstance(self.module, MLP | CNN) and kernels_module():
+        if isinstance(model, MLP | CNN) and kernels_module():
             from feduca.tasks import fused
 
-            if fused.fits(self.module, self.criterion, spec):
+            if fused.fits(model, self.criterion, spec):
                 if "fused" not in self.kept:
-                    self.kept["fused"] = fused.Trainers(self.module, self.layout, self.pool)
+                    self.kept["fused"] = fused.Trainers(model, self.layout, self.pool)
                 return self.kept["fused"]
         if "autograd" not in self.kept:
-            self.kept["autograd"] = AutogradTrainers(self.module, self.layout, self.pool, self.criterion)
+            self.kept["autograd"] = AutogradTrainers(model, self.layout, self.pool, self.criterion)
         return self.kept["autograd"]
 
     def forward(self, entries: dict[str, Tensor], x: Tensor) -> Tensor:
         """Outputs of K models; buffers in `entries` are updated in place in training mode."""
-        if isinstance(self.module, StackedModel):
-            return self.module.stacked(entries, x)
+        if (model := self.native) is not None:
+            return model.stacked(entries, x)
         return vmap(lambda e, b: functional_call(self.module, e, (b,)), randomness="different")(entries, x)
 
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
         optimisers.check(spec)
         if trainers := self._graphs(spec):
             return trainers.train(theta, plan, spec, anchor)
-        if isinstance(self.module, MLP) and self.pool.x.device.type == "cpu":
+        if isinstance(model := self.native, MLP) and self.pool.x.device.type == "cpu":
             from feduca.tasks import compiled  # numba, only where it is needed
 
             if compiled.fits(self.pool, self.criterion, plan, spec):
-                return compiled.train(self.module, self.pool, theta, plan, spec, anchor)
+                return compiled.train(model, self.pool, theta, plan, spec, anchor)
         self.module.train()
         views = self.layout.unpack(theta)
         entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}
@@ -188,7 +194,7 @@ class Stacked:
 
     def _by_autograd(self, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
         for index, sizes, augment in _steps(plan, self.pool.x.device):
-            if isinstance(self.module, StackedModel) or (sizes == index.shape[1]).all():
+            if self.native is not None or (sizes == index.shape[1]).all():
                 outputs = self.forward(entries, self.pool.examples(index, augment))
                 mean, active = self._mean_losses(outputs, index, sizes)
             else:
@@ -229,11 +235,11 @@ class Stacked:
     def between(self, start: Tensor, end: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
         self.module.eval()
         first, last = self.layout.unpack(start), self.layout.unpack(end)
-        model = self.module
+        model = self.native
 
         @torch.no_grad()
         def at_native(r: Tensor) -> Tensor:
-            assert isinstance(model, StackedModel)
+            assert model is not None
             entries = {name: mix(first[name], last[name], r) for name in model.after_stem(self.layout.names)}
             out = model.rest(entries, mix(stems[0], stems[1], r))
             return out.reshape(*r.shape, *out.shape[1:])
@@ -243,7 +249,7 @@ class Stacked:
             out = self.forward({n: mix(first[n], last[n], r) for n in first}, x.repeat_interleave(r.shape[1], 0))
             return out.reshape(*r.shape, *out.shape[1:])
 
-        if not isinstance(model, StackedModel):
+        if model is None:
             return at
         with torch.no_grad():
             stems = model.stem(first, x), model.stem(last, x)

@@ -29,6 +29,13 @@ class StackedModel(nn.Module):
 
     first: str
 
+    @property
+    def coherent(self) -> bool:
+        """Whether `forward` and the passes over K models are of one class: a subclass may have changed only the first."""
+        order = type(self).__mro__
+        place = {name: next(i for i, c in enumerate(order) if name in vars(c)) for name in ("forward", "stem", "rest")}
+        return place["forward"] >= min(place["stem"], place["rest"])
+
     def after_stem(self, names: Sequence[str]) -> list[str]:
         """Those of `names` that `rest` needs."""
         return [name for name in names if not name.startswith(f"{self.first}.")]
