@@ -87,6 +87,7 @@ def test_truncated_and_damaged_files(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [(b"not gzip", "does not unpack"), (gzip.compress(b"\0" * 99)[:-9], "does not unpack"), (None, "99 bytes where")],
+    ids=["not gzip", "cut off", "too short"],  # gzip writes the time: workers would see tests of different names
 )
 def test_damaged_idx_files(content, says, tmp_path):
     home = tmp_path / "fashion-mnist"
