@@ -359,13 +359,17 @@ class RunDirectory:
         self._lock = handle
 
     def _write(self, name: str, value: Any) -> None:
-        """Whole or not at all: a reader never sees half a file."""
-        part = self.path / f".{name}.part"
-        with part.open("w") as file:
-            file.write(json.dumps(value, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.path / name)
+        write_whole(self.path / name, json.dumps(value, indent=1))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whole or not at all, and on the disk: a reader never sees half a file."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 def state_of(path: str | Path) -> str | None:

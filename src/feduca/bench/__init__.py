@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError
-from feduca.runs import check_writable
+from feduca.runs import check_writable, write_whole
 
 Say = Callable[[str], None]
 Save = Callable[[dict[str, Any]], None]
@@ -28,7 +28,7 @@ def run(name: str, out: Path, say: Say, rounds: int | None, settings: dict[str, 
     options = {} if rounds is None else {"rounds": rounds}
 
     def save(found: dict[str, Any]) -> None:
-        (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        write_whole(out / f"{name}.json", json.dumps(found, indent=1) + "\n")
 
     found = benchmarks[name](out, say, save, settings=settings, **options)
     save(found)

@@ -7,7 +7,6 @@ in the order of names at the first exchange, and to later arrivals at the end; n
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 
 from feduca.errors import InputError
 from feduca.roster import Census
+from feduca.runs import write_whole
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,4 @@ class Register:
         """Whole or not at all."""
         if self.path is None:
             return
-        part = self.path.with_name(f".{self.path.name}.part")
-        with part.open("w") as file:
-            file.write(json.dumps({"silos": [asdict(member) for member in self.members]}, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.path)
+        write_whole(self.path, json.dumps({"silos": [asdict(member) for member in self.members]}, indent=1))

@@ -37,7 +37,7 @@ from feduca.flower.federation import FlowerFederation, Patience
 from feduca.flower.register import Register
 from feduca.records import ClientRecord, RoundRecord, plain
 from feduca.rounds import Server
-from feduca.runs import Resumed, RunDirectory, check_writable, summarise
+from feduca.runs import Resumed, RunDirectory, check_writable, summarise, write_whole
 from feduca.types import Array, ServerState, Task
 
 log = logging.getLogger("feduca")
@@ -145,9 +145,7 @@ def _dry_run(grid: Grid, recipe: str, size: int, curve: int, settings: Settings)
     }
     path = Path(settings.out) / f".dry-run-{recipe}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(told))
-    part.replace(path)
+    write_whole(path, json.dumps(told))
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from feduca import api, config, splits
 from feduca.errors import ConfigError, InputError
 from feduca.reproduce.summary import beside, summarise
+from feduca.runs import write_whole
 from feduca.study import Cell, cells
 
 STUDIES = (
@@ -171,8 +172,6 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def _write(path: Path, summary: list[dict[str, Any]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(summary, indent=1) + "\n")
-        part.replace(path)
+        write_whole(path, json.dumps(summary, indent=1) + "\n")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --results") from None
