@@ -29,6 +29,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from engine import timed
 from feduca.tasks import kernels
 from feduca.tasks.kernels import ConvShape, Tile
 
@@ -92,23 +93,6 @@ CANDIDATES: dict[tuple[str, str], list[tuple[Tile, int]]] = {
 
 def say(*words: object) -> None:
     print(f"[{time.perf_counter() - BEGAN:5.1f}]", *words, flush=True)
-
-
-def timed(work: Callable[[], object], repeat: int) -> float:
-    """Milliseconds per call, by CUDA events over a captured graph (so that the host's overhead does not count)."""
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    graph.replay()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(repeat):
-        graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / repeat
 
 
 class Case:

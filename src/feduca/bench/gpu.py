@@ -57,7 +57,7 @@ def run(
     whole = [(chosen["cifar10", method], seed) for method in METHODS for seed in (0, 1, 2)]
     found["lockstep_21_runs_s"] = _slowest(api.run_many(whole, out=out, lockstep=len(jobs)))
     say(f"{len(jobs)} runs of {rounds} rounds in lockstep: {found['lockstep_21_runs_s']:.1f} s")
-    reproduce(  # finds these runs done: what was computed for a benchmark is also three columns of the paper's table
+    reproduce(  # finds these runs done: what was computed for a benchmark is also seven rows of the paper's table
         "table1",
         settings=changes,
         keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": list(METHODS)},

@@ -32,8 +32,7 @@ class Job:
 
     @cached_property
     def data(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        x, y = np.load(self.folder / "x.npy", mmap_mode="r"), np.load(self.folder / "y.npy")
-        return [(torch.from_numpy(np.array(own)), torch.from_numpy(labels)) for own, labels in zip(x, y)]
+        return [self.silo(k) for k in range(self.spec["silos"])]
 
     def silo(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         x, y = np.load(self.folder / "x.npy", mmap_mode="r"), np.load(self.folder / "y.npy")
@@ -46,14 +45,10 @@ class Job:
         model.load_state_dict({name: torch.from_numpy(first[name]) for name in first.files})
         return model
 
-    def optimiser(self, parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
-        spec = self.spec
-        return torch.optim.SGD(parameters, lr=lr or spec["lr"], weight_decay=spec["weight_decay"])
-
     def epochs(self, model: nn.Module, x: torch.Tensor, y: torch.Tensor, generator: torch.Generator) -> None:
         """One silo's local training, as everybody writes it."""
         spec = self.spec
-        optimiser = self.optimiser(model.parameters())
+        optimiser = torch.optim.SGD(model.parameters(), lr=spec["lr"], weight_decay=spec["weight_decay"])
         for _ in range(spec["epochs"]):
             for batch in torch.randperm(len(y), generator=generator).split(spec["batch_size"]):
                 optimiser.zero_grad()

@@ -18,7 +18,7 @@ from numba import njit
 from torch import Tensor
 
 from feduca.tasks.batches import Plan
-from feduca.tasks.metrics import Criterion, cross_entropy
+from feduca.tasks.metrics import Criterion, is_plain
 from feduca.tasks.networks import MLP
 from feduca.tasks.optimisers import CLIP_EPSILON
 from feduca.tasks.pool import Pool
@@ -29,10 +29,7 @@ def fits(pool: Pool, criterion: Criterion, plan: Plan, spec: LocalSpec) -> bool:
     """Whether this training of a perceptron can be done here."""
     return (
         not torch.is_autocast_enabled("cpu")
-        and criterion.loss is cross_entropy
-        and spec.optimiser == "sgd"
-        and not spec.momentum
-        and spec.objective == "mean"
+        and is_plain(criterion, spec)
         and plan.augment is None
         and (x := pool.ready()) is not None
         and x.dtype == torch.float32

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -143,7 +144,7 @@ class Stacked:
     criterion: Criterion
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # graphs that were captured
 
-    @property
+    @cached_property
     def native(self) -> StackedModel | None:
         """The module, where it is one of ours; a subclass with a `forward` of its own is a user's module like any other."""
         return self.module if isinstance(self.module, StackedModel) and self.module.coherent else None

@@ -19,7 +19,7 @@ from feduca.tasks import kernels, step_kernels
 from feduca.tasks.batches import Plan
 from feduca.tasks.kernels import ConvShape
 from feduca.tasks.layout import Layout
-from feduca.tasks.metrics import Criterion, cross_entropy
+from feduca.tasks.metrics import Criterion, is_plain
 from feduca.tasks.networks import CNN, MLP
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
@@ -33,10 +33,7 @@ def fits(module: object, criterion: Criterion, spec: LocalSpec) -> bool:
     """Whether this training can be done here."""
     return (
         (isinstance(module, MLP) or (isinstance(module, CNN) and module.filters in (16, 32, 64, 128)))
-        and criterion.loss is cross_entropy
-        and spec.optimiser == "sgd"
-        and not spec.momentum
-        and spec.objective == "mean"
+        and is_plain(criterion, spec)
         and not (spec.augment and isinstance(module, MLP))  # images that are flat already cannot be moved
     )
 

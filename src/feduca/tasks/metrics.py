@@ -32,6 +32,12 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.float(), targets, reduction="none")
 
 
+def is_plain(criterion: Criterion, spec: LocalSpec) -> bool:
+    """Mean cross-entropy by SGD without momentum: what the trainers without autograd can do."""
+    simple = spec.optimiser == "sgd" and not spec.momentum and spec.objective == "mean"
+    return simple and criterion.loss is cross_entropy
+
+
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """The loss of regression, per example; a model with one output predicts the target."""
     return (outputs.float().reshape(len(targets), -1) - targets.reshape(len(targets), -1)).square().mean(1)
