@@ -10,6 +10,7 @@ from feduca.errors import ConfigError
 from feduca.reproduce import STUDIES, reproduce
 from feduca.reproduce.claims import CLAIMS
 from feduca.reproduce.page import page, read
+from feduca.reproduce.study import ordered
 
 TRAINED = [name for name in STUDIES if name != "splits"]
 
@@ -39,6 +40,36 @@ def test_the_page_speaks_of_every_claim(tmp_path):
     for claim in CLAIMS:
         assert claim.text in text
     assert "not testable here" in text
+
+
+def test_the_summary_is_in_the_order_of_the_recipe(tmp_path):
+    for delta in ("10", "1", "0.5"):
+        reproduce("delta", smoke=True, keep={"delta": [delta]}, out=tmp_path, results=tmp_path)
+    stranger = {"labels": {"delta": "7"}}
+    written = json.loads((tmp_path / "delta.json").read_text())
+    assert [cell["labels"]["delta"] for cell in written] == ["0.5", "1", "10"]
+    assert ordered("delta", [stranger, *reversed(written)]) == [*written, stranger]
+
+
+def test_fill_takes_over_the_same_run_of_another_study(tmp_path):
+    results = tmp_path / "results"
+    one = reproduce("table1", smoke=True, keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": ["feduca"]},
+                    out=tmp_path / "gone", results=results)[0]  # fmt: skip
+    told: list[int] = []
+    here = {"smoke": True, "out": tmp_path / "here", "results": results, "fill": True}
+    (taken,) = reproduce(
+        "misreporting", keep={"inflation": ["0"]}, watch=lambda done, total, label: told.append(total), **here
+    )
+    assert told == [0]
+    assert not (tmp_path / "here").exists()
+    labels = {"data": "cifar10", "split": "0.5,1.0", "method": "feduca"}
+    assert (one["labels"], taken["labels"]) == (labels, {"inflation": "0"})
+    assert {k: v for k, v in taken.items() if k != "labels"} == {k: v for k, v in one.items() if k != "labels"}
+    assert json.loads((results / "misreporting.json").read_text()) == [taken]
+    other = reproduce("misreporting", keep={"inflation": ["0"]}, settings={"rounds": 2}, **here)[0]
+    assert other["rounds"] == 2  # another configuration is another run
+    cost = reproduce("cost", keep={"method": ["feduca"]}, **here)[0]
+    assert cost["seconds"] != one["seconds"]  # a clock of its own
 
 
 def test_only_restricts_an_axis_and_says_what_there_is(tmp_path):

@@ -8,123 +8,144 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca.reproduce import paper
 from feduca.reproduce.claims import CLAIMS, TOLERANCES, Summaries
-from feduca.reproduce.study import STUDIES
+from feduca.reproduce.seen import sentence
+from feduca.reproduce.study import STUDIES, ordered
+from feduca.reproduce.tables import markdown, table
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
+BEYOND = (
+    "offers",
+    "offers-quickstart",
+    "offers-validation",
+)  # not in the paper; their tables stand on a page of their own
 
 HEAD = """# The paper, reproduced
 
-Ours beside the paper's, cell by cell. Every figure below comes from a file in `results/`, written by `feduca reproduce NAME`; the
-page itself is written by `python -m feduca.reproduce.page`. A table may have been filled in several sittings, with `--only` (some
-cells of it) and `--lockstep` (several runs side by side); neither changes results beyond float rounding.
+Ours beside the paper's, cell by cell. Nothing here is typed by hand: every figure comes from a file in `results/` that the
+command above it wrote; `python -m feduca.reproduce.page` and `python -m feduca.reproduce.figures` make the page of them.
 
-Accuracy is the mean over the last ten rounds, participation the mean over rounds and silos, both in percent. "Paper" columns are
-what the paper prints; `-` means that it prints no figure.
+How to read it:
 
-Three rows are ours: `uniform` and `random` are the controls under the same rule as FedUCA (Eq. 2), `forced` is FedAvg with
-everybody made to join: the ceiling.
+- Accuracy is on the global test set, mean over the last ten rounds; participation is the mean over rounds and silos; both in
+  percent, ± the standard deviation over seeds. *Eq. 1 holds* is how often the shared model really was better for a silo,
+  whichever rule was in force.
+- `paper` is what the paper prints, `difference` is ours minus the paper's in points, `-` means that there is no such figure.
+- Baselines decide by Eq. 1, FedUCA by Eq. 2, as in the paper. Rows that are ours: `uniform` and `random` weights under FedUCA's
+  rule (the controls), `forced` (FedAvg with everybody made to join: the ceiling), `feduca-fresh` and `feduca-maximum` (the
+  weights just solved are the ones used; as many participants as can be).
+- A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by side);
+  neither changes results beyond float rounding.
 """
+
+ABOUT = {
+    "table1": "Accuracy of every method on every data set and split (the paper's Table 1).",
+    "participation": "Who stays: participation in percent per method, data set and split, the paper's in parentheses.",
+    "delta": "What the concentration delta of the mixture s does to participation and to Jensen's gap.",
+    "strategies": "One strategy against several, under each schedule; the paper's figures belong to the lagged one.",
+    "jensen": "Sum over silos of Jensen's gap per round, in percent: mean, and mean over the 50 and the 25 largest rounds.",
+    "concavity": "How well a concave quadratic fits the measured utility curves, on a grid denser than the fit's.",
+    "discrepancy": "How far the weights are from uniform, `||alpha - 1/N||^2`, over the rounds, with both bounds.",
+    "misreporting": "Every silo inflates its threshold by so many percent.",
+    "text": "20 Newsgroups with a bidirectional LSTM.",
+    "cost": "Time and memory of 100 rounds per method, each run alone on the device; the paper's on an RTX A5000.",
+    "splits": "Classes and examples per silo; pictures have silos down and classes across.",
+    "schedules": "FedUCA under each schedule, and the baselines with FedUCA's memory of updates.",
+    "rules": "Every method under both rules, everything else equal: the paper compares across rules.",
+    "offers": "Beyond the paper: tailored offers under strict Eq. 1.",
+    "offers-quickstart": "Beyond the paper: tailored offers with 42 validation examples a silo.",
+    "offers-validation": "Beyond the paper: tailored offers with very few validation examples.",
+}
 
 
 def read(folder: Path) -> Summaries:
-    """All committed summaries of studies, by name."""
+    """All committed summaries of studies, by name, each in its recipe's order."""
     found = {}
     for name in STUDIES:
         path = folder / f"{name}.json"
         if path.exists():
-            found[name] = json.loads(path.read_text())
+            found[name] = ordered(name, json.loads(path.read_text()))
     return found
+
+
+def shown(name: str, summaries: Summaries) -> Sequence[Mapping[str, Any]]:
+    """The cells of a section: the study's own, or those of the study it is a view of."""
+    if name in summaries:
+        return summaries[name]
+    cells = summaries.get(VIEWS.get(name, ""), ())
+    return [cell for cell in cells if name != "discrepancy" or cell["method"] == "feduca"]
 
 
 def page(summaries: Summaries) -> str:
     """The whole page."""
-    parts = [HEAD]
-    for name in STUDIES:
-        if name in summaries:
-            parts.append(_section(name, summaries[name]))
-    missing = [name for name in STUDIES if name not in summaries and VIEWS.get(name) not in summaries]
+    parts = [HEAD, *(_section(name, summaries) for name in STUDIES if shown(name, summaries))]
+    missing = [name for name in STUDIES if not shown(name, summaries)]
     if missing:
         parts.append(f"## Not run yet\n\nNo committed summary: {', '.join(missing)}.\n")
     parts.append(_register(summaries))
     return "\n".join(parts)
 
 
-def _percent(value: float | None, spread: float | None = None) -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+def _section(name: str, summaries: Summaries) -> str:
+    cells = shown(name, summaries)
+    said = " ".join(text for text in (ABOUT.get(name, ""), sentence(name, cells)) if text)
+    parts = [f"## {name}", _commands(name if name in summaries else VIEWS[name], cells), said]
+    if name == "splits":
+        parts.append(_splits(cells))
+    elif name in BEYOND:
+        parts.append("Tables: [tailored offers](offers.md).")
+    else:
+        parts += [table(name, cells), _provenance(cells)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _difference(ours: float | None, theirs: float | None) -> str:
-    return "-" if ours is None or theirs is None else f"{100 * (ours - theirs):+.1f}"
+def _commands(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
+    """The command, with the settings that the cells were run with; one line for each kind of setting."""
+    counts: dict[str, int] = {}
+    for cell in cells:
+        words = ["$ feduca reproduce", name, *(["--device cuda"] if cell.get("device", "cpu") != "cpu" else [])]
+        if cell.get("precision", "fp32") != "fp32":  # the recipes' default
+            words.append(f"--set engine.precision={cell['precision']}")
+        line = " ".join(words)
+        counts[line] = counts.get(line, 0) + 1
+    if len(counts) > 1:
+        counts = {f"{line}  # {count} of {len(cells)} cells": count for line, count in counts.items()}
+    return "```console\n" + "\n".join(counts) + "\n```"
+
+
+def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Where the cells come from: device, precision, commit, rounds."""
+    places: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        precision = f" in {cell['precision']}" if cell.get("precision") else ""
+        where = f"{cell['device']}{precision}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds"
+        places.setdefault(where, []).append(cell)
+    if len(places) == 1:
+        return f"{next(iter(places))}."
+    return "; ".join(f"{where}: {len(some)} of {len(cells)} cells" for where, some in places.items()) + "."
 
 
 def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
-    """The study that trains nothing: how many classes and examples silos have, and where the pictures are."""
-    lines = ["## splits\n", "```console\n$ feduca reproduce splits\n```\n"]
+    """The study that trains nothing: how many classes and examples silos have, and the pictures."""
     axes = list(cells[0]["labels"])
-    columns = [*axes, "silos", "classes per silo", "training examples per silo", "pictures"]
-    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    rows = []
     for cell in cells:
         classes = [sum(count > 0 for count in silo) for silo in cell["train"]]
         sizes = [sum(silo) for silo in cell["train"]]
-        row = [*(cell["labels"][axis] for axis in axes), str(len(sizes)), f"{min(classes)} to {max(classes)}"]
-        row += [f"{min(sizes)} to {max(sizes)}", ", ".join(f"`results/{name}`" for name in cell["files"])]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        row = [*(cell["labels"][axis] for axis in axes), str(len(sizes)), _span(classes), _span(sizes)]
+        rows.append(row)
+    titles = [*axes, "silos", "classes per silo", "training examples per silo"]
+    pictures = [
+        f"![{', '.join(cell['labels'].values())}: examples of each class in each silo](../results/{file})"
+        for cell in cells
+        for file in cell["files"]
+        if file.endswith(".svg")
+    ]
+    return "\n\n".join([markdown(titles, rows, len(axes)), *pictures])
 
 
-def _section(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
-    if name == "splits":
-        return _splits(cells)
-    axes = list(cells[0]["labels"])
-    columns = [*axes, "accuracy", "paper", "difference", "participation", "paper", "seeds", "Eq. 1 holds"]
-    extra = {"delta": ["summed Jensen gap", "paper"], "jensen": ["mean", "top-50", "top-25", "paper"]}.get(name, [])
-    where = " --device cuda" if any(cell["device"] != "cpu" for cell in cells) else ""
-    lines = [f"## {name}\n", f"```console\n$ feduca reproduce {name}{where}\n```\n"]
-    lines.append("| " + " | ".join([*columns, *extra]) + " |")
-    lines.append("|" + "---|" * len([*columns, *extra]))
-    for cell in cells:
-        theirs, share = _paper(name, cell)
-        row = [cell["labels"].get(axis, "") for axis in axes]
-        row += [_percent(cell["accuracy_mean"], cell["accuracy_std"]), _percent(theirs)]
-        row += [_difference(cell["accuracy_mean"], theirs), _percent(cell["participation_mean"]), _percent(share)]
-        row += [str(len(cell["seeds"])), _percent(cell["eq1_share"])]
-        row += _gaps(name, cell)
-        lines.append("| " + " | ".join(row) + " |")
-    devices = ", ".join(sorted({cell["device"] for cell in cells}))
-    commits = ", ".join(sorted({cell["commit"] or "unknown" for cell in cells}))
-    lines.append(f"\nOn {devices}; commit {commits}; {cells[0]['rounds']} rounds.\n")
-    return "\n".join(lines)
-
-
-def _paper(name: str, cell: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    labels = cell["labels"]
-    if name == "misreporting":
-        return paper.MISREPORTING[labels["inflation"]]
-    if name in ("delta", "jensen"):
-        return None, paper.DELTA_PARTICIPATION.get(labels["delta"])
-    if name == "strategies":
-        known = (cell["data"], labels["n_s"]) in paper.STRATEGIES and labels.get("schedule") == "lagged"
-        return paper.STRATEGIES[cell["data"], labels["n_s"]] if known else (None, None)
-    return cell["paper_accuracy"], cell["paper_participation"]
-
-
-def _gaps(name: str, cell: Mapping[str, Any]) -> list[str]:
-    if name not in ("delta", "jensen"):
-        return []
-    gaps = cell["jensen"]
-    theirs = paper.JENSEN.get(cell["labels"]["delta"])
-    if name == "delta":
-        return [_number(gaps["mean"] if gaps else None), "-" if theirs is None else f"{theirs[0]:.2f}"]
-    ours = [_number(gaps[key]) if gaps else "-" for key in ("mean", "top50", "top25")]
-    return [*ours, "-" if theirs is None else " / ".join(f"{value:.2f}" for value in theirs)]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f}"
+def _span(values: Sequence[int]) -> str:
+    return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
 
 def _register(summaries: Summaries) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from feduca import api, config, splits
 from feduca.errors import ConfigError, InputError
-from feduca.reproduce.summary import beside, summarise
+from feduca.reproduce.summary import beside, summarise, taken_over
 from feduca.runs import write_whole
 from feduca.study import Cell, cells
 
@@ -31,6 +31,8 @@ STUDIES = (
     "offers-quickstart",
     "offers-validation",
 )
+
+TIMED = ("cost",)  # studies whose clock counts: another study's runs may have gone side by side
 
 Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
 
@@ -94,7 +96,8 @@ def reproduce(
     """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
 
     Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
-    are not run again even where their runs are gone, as on a machine that was lent for an hour.
+    are not run again even where their runs are gone, as on a machine that was lent for an hour; a cell that is the same run as
+    one of another study in that folder is taken over from there.
     """
     if again and fill:
         raise ConfigError(
@@ -106,6 +109,13 @@ def reproduce(
     if name == "splits":
         return _draw(chosen, known, path, watch)
     missing = [cell for cell in chosen if not (fill and _summarised(cell, known))]
+    if fill and name not in TIMED:
+        taken = [(cell, found) for cell in missing if (found := _elsewhere(cell, path.parent)) is not None]
+        known |= {_place(found): found for _, found in taken}
+        missing = [cell for cell in missing if all(cell is not other for other, _ in taken)]
+        if taken:
+            known = {_place(cell): cell for cell in beside(list(known.values()))}
+            _write(path, list(known.values()))
     total = sum(len(cell.recipe.seeds) for cell in missing)
     done = 0
     for batch in _batches(missing, lockstep):
@@ -155,6 +165,22 @@ def _summarised(cell: Cell, known: Mapping[str, Mapping[str, Any]]) -> bool:
     return there.get("config_hash") == cell.recipe.hash() and set(cell.recipe.seeds) <= set(there["seeds"])
 
 
+def _elsewhere(cell: Cell, folder: Path) -> dict[str, Any] | None:
+    """This cell as another summary of the folder knows it: the same configuration, at least these seeds."""
+    wanted = cell.recipe.hash()
+    for name in STUDIES:
+        for found in _read(folder / f"{name}.json"):
+            if found.get("config_hash") == wanted and set(cell.recipe.seeds) <= set(found["seeds"]):
+                return taken_over(cell, found)
+    return None
+
+
+def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The cells in the order in which the study's recipe lists them, whichever was run first; strangers come last."""
+    places = {_place({"labels": dict(cell.labels)}): i for i, cell in enumerate(_cells(name, smoke=False))}
+    return sorted(map(dict, summary), key=lambda cell: places.get(_place(cell), len(places)))
+
+
 def _place(cell: Mapping[str, Any]) -> str:
     """Where a cell stands in its table; one run under a changed recipe takes the place of the earlier one."""
     return json.dumps(cell["labels"], sort_keys=True)
@@ -172,6 +198,6 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def _write(path: Path, summary: list[dict[str, Any]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(summary, indent=1) + "\n")
+        write_whole(path, json.dumps(ordered(path.stem, summary), indent=1) + "\n")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --results") from None

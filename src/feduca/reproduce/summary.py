@@ -47,21 +47,14 @@ def device(config: Mapping[str, Any]) -> str:
 def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
     """One cell of a study over its seeds."""
     config = results[0].config
-    data, split = config["task"]["data"], _split(config)
-    method = cell.labels.get("method", config["mechanism"]["name"])
-    key = (
-        (data, split, method) if "rule" not in cell.labels else ("", "", "")
-    )  # the paper has each method under one rule
     accuracies = [result.accuracy for result in results if result.accuracy is not None]
     return {
-        "data": data,
-        "split": split,
-        "method": method,
-        "labels": dict(cell.labels),
-        "study": cell.recipe.study,
+        **_place(cell),
         "start": _start(cell),
         "train": _start(cell, frozenset({"test_share"})),  # the global test set does not care how a silo judges
         "mechanism": config["mechanism"]["name"],
+        "clients": config["task"]["clients"],
+        "n_s": config["mechanism"].get("n_s"),
         "schedule": config["mechanism"].get("schedule"),
         "rule": config["participation"]["rule"],
         "ties": config["participation"]["ties"],
@@ -73,8 +66,6 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "accuracy_mean": mean(accuracies),
         "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
         "participation_mean": mean([result.participation for result in results]),
-        "paper_accuracy": paper.ACCURACY[key][0] if key in paper.ACCURACY else None,
-        "paper_participation": paper.PARTICIPATION.get(key),
         "eq1_share": _over(results, "eq1_share"),
         "promise_kept": _over(results, "promise_kept"),
         "concession": _over(results, "concession"),
@@ -90,8 +81,31 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "seconds": mean([result.summary["seconds"] for result in results]),
         "peak_mb": _over(results, "peak_mb"),
         "device": device(config),
+        "precision": config["engine"]["precision"],
         "config_hash": cell.recipe.hash(),
         "commit": commit(),
+    }
+
+
+def taken_over(cell: Cell, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell of another study that is the same run, under the labels it has in this one."""
+    return {**found, **_place(cell)}
+
+
+def _place(cell: Cell) -> dict[str, Any]:
+    """What a cell's summary says about where it stands, and what the paper prints there."""
+    config = cell.recipe.plain()
+    data, split = config["task"]["data"], _split(config)
+    method = cell.labels.get("method", config["mechanism"]["name"])
+    key = ("", "", "") if "rule" in cell.labels else (data, split, method)  # the paper has each method under one rule
+    return {
+        "data": data,
+        "split": split,
+        "method": method,
+        "labels": dict(cell.labels),
+        "study": cell.recipe.study,
+        "paper_accuracy": paper.ACCURACY[key][0] if key in paper.ACCURACY else None,
+        "paper_participation": paper.PARTICIPATION.get(key),
     }
 
 

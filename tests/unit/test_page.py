@@ -1,0 +1,107 @@
+"""The reproduction page: every study with its own columns, nothing empty, and what stands committed is what the code writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from feduca.reproduce.page import page, read
+from feduca.reproduce.study import STUDIES
+from feduca.reproduce.tables import markdown, table
+
+ROOT = Path(__file__).parents[2]
+SUMMARIES = read(ROOT / "results")
+
+
+def cell(labels, **known):
+    """A cell of a summary with a little of everything."""
+    blank = {
+        "data": "cifar10", "split": "0.5,1.0", "method": "feduca", "labels": labels, "mechanism": "feduca",
+        "memory": "update", "rounds": 100, "seeds": [0], "accuracy_mean": 0.5, "accuracy_std": None,
+        "participation_mean": 0.4, "paper_accuracy": None, "paper_participation": None, "eq1_share": 0.3, "r2": None,
+        "jensen": None, "discrepancy": None, "discrepancy_bound_expected": None, "seconds": 10.0, "peak_mb": None,
+        "device": "cpu", "precision": "fp32", "config_hash": "0", "commit": "abc", "clients": 10, "n_s": 5,
+    }  # fmt: skip
+    return blank | known
+
+
+def test_the_committed_page_is_what_the_summaries_say():
+    assert (ROOT / "docs/reproduction.md").read_text() == page(SUMMARIES)  # else: python -m feduca.reproduce.page
+
+
+def test_every_study_has_its_section_or_is_said_to_be_missing():
+    text = page(SUMMARIES)
+    (missing,) = re.findall(r"No committed summary: (.*)\.", text) or [""]
+    for name in STUDIES:
+        assert (f"## {name}\n" in text) != (name in missing.split(", ")), name
+
+
+def test_no_column_is_empty():
+    for block in re.findall(r"(?:^\|.*\n)+", page(SUMMARIES), re.MULTILINE):
+        rows = [line.strip("|\n").split(" | ") for line in block.splitlines()[2:]]
+        for column in zip(*rows):
+            assert any(value.strip() != "-" for value in column)
+    assert (
+        markdown(["a", "b", "c"], [["x", "-", "1"], ["y", "-", "-"]], 1)
+        == "| a | c |\n|---|---:|\n| x | 1 |\n| y | - |"
+    )
+
+
+def test_views_show_the_runs_of_the_study_they_view():
+    text = page({"delta": SUMMARIES["delta"]})
+    section = text.split("## jensen\n")[1].split("## ")[0]
+    assert "$ feduca reproduce delta --device cuda --set engine.precision=bf16" in section
+    assert "| 0.5 | 1.67 | 2.48 |" in section
+
+
+def test_the_command_names_the_precision_and_old_cells_stay_silent():
+    fast, old = cell({"delta": "1"}, device="H200", precision="bf16"), cell({"delta": "10"})
+    del old["precision"]
+    text = page({"delta": [fast, old]})
+    assert "$ feduca reproduce delta --device cuda --set engine.precision=bf16  # 1 of 2 cells" in text
+    assert "$ feduca reproduce delta  # 1 of 2 cells" in text
+    assert "cpu, commit abc" in text
+
+
+def test_cost_is_over_fedavg_and_beside_the_papers():
+    cells = [cell({"method": "fedavg"}), cell({"method": "feduca"}, seconds=12.0, peak_mb=812.4)]
+    lines = table("cost", cells).splitlines()
+    assert lines[0] == "| method | seconds | over FedAvg, % | paper | peak MB | paper's seconds | paper's MB |"
+    assert lines[-1] == "| feduca | 12.0 | +20.0 | +21.6 | 812 | 5575 | 5654 |"
+
+
+def test_rules_stand_side_by_side():
+    cells = [
+        cell({"data": "fmnist", "rule": rule, "method": "fedavg"}, participation_mean=share)
+        for rule, share in (("Eq. 1", 0.1), ("Eq. 2", 0.9))
+    ]
+    lines = table("rules", cells).splitlines()
+    assert len(lines) == 3
+    assert "Eq. 1: participation % | Eq. 2: participation %" in lines[0]
+    assert "| 10.0 | 90.0 |" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        (
+            "strategies",
+            {"data": "cifar10", "n_s": "1", "schedule": "lagged"},
+            "| 50.0 | 63.8 | -13.8 | 40.0 | 29.0 | +11.0 |",
+        ),
+        ("misreporting", {"inflation": "5"}, "| 5 | 50.0 | 63.9 | -13.9 | 40.0 | 40.0 | +0.0 |"),
+    ],
+)
+def test_ours_stand_beside_the_papers(name, labels, expected):
+    assert expected in table(name, [cell(labels)])
+
+
+def test_sentences_hold_for_every_study():
+    """No study without something computed to say, and none that breaks on a single cell."""
+    text = page({"misreporting": [cell({"inflation": "0"}), cell({"inflation": "10"}, participation_mean=0.1)]})
+    assert "+10 %: participation -30.0 points, accuracy +0.0 points" in text
+    for name in set(STUDIES) - {"splits"}:
+        labels = {"data": "cifar10", "split": "0.5,1.0", "method": "feduca", "n_s": "1", "rule": "Eq. 1", "delta": "1"}
+        assert f"## {name}\n" in page({name: [cell(labels)]})
