@@ -61,6 +61,7 @@ class Behaviour:
     conduct: Conduct = Conduct()  # honest work, or some way of shirking it
     personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
     record_points: bool = False  # send the measured utilities along with the fit, for the report
+    keep_curves: bool = False  # in rounds with a check send them, and the losses at the same places
 
     @property
     def all_needs(self) -> Needs:
@@ -198,8 +199,9 @@ def step(
         places = np.tile(np.concatenate([r, grid]), (k, 1))
         path: Scores = yield Along(without, new, places, clients)
         utility = path.metric(how.metric)
-        if how.record_points:
-            points = {"places": places, "values": utility}
+        keeping = checking and how.keep_curves
+        if how.record_points or keeping:
+            points = {"places": places, "values": utility} | ({"losses": path.loss} if keeping else {})
         zeta = family.fit(r, utility[:, : len(r)], weights)
         if checking:
             r2 = r_squared(family, zeta, grid, utility[:, len(r) :])

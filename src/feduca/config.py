@@ -30,6 +30,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "offer.search": "upwards",
     "participation.confidence": 0.0,
     "participation.quits": 0,
+    "utility.keep_curves": False,
 }
 
 
@@ -77,6 +78,7 @@ class UtilityTable(_Table):
     check_every: int = Field(default=1, ge=0)  # rounds between two checks; 0 = never
     leave_out: Literal["local", "contributed"] = "local"  # reading 5
     record_points: bool = False  # keep the measured points beside each fit (diagnostics keeps them too)
+    keep_curves: bool = False  # in rounds with a check keep the points and their losses: whole measured curves
 
 
 class ParticipationTable(_Table):

@@ -136,6 +136,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients)),
         personal=getattr(mechanism, "personal", Nothing()),
         record_points=u.record_points or recipe.diagnostics,
+        keep_curves=u.keep_curves,
     )
 
 

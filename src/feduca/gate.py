@@ -50,7 +50,7 @@ LONGEST_ROW = 1000  # places at which a utility is measured
 
 _FIELDS = {"run", "round", "client", "status", "reason", "theta", "gamma", "zeta", "measurements"}
 _TESTS = ("test.deployed", "test.own", "test.global", "test.alone")
-_POINTS = ("points.places", "points.values")
+_POINTS = ("points.places", "points.values", "points.losses")  # the last where whole curves are kept
 _MEASUREMENTS = {*NAMES, *_TESTS, *_POINTS}
 _TOLD = re.compile(r"told\.\w{1,40}", re.ASCII)  # a method's own numbers
 
@@ -238,7 +238,7 @@ def _parsed(raw: object, asked: Announcements, client: int, curve: int) -> tuple
             return f"measurement {name} is {_seen(value)}, not a number that can be", {}
         measured[name] = np.array([number == 1 if name == "capped" else number], KINDS.get(name, float))
     rows = [measured[name].shape for name in _POINTS if name in measured]
-    if len(rows) == 1 or len(set(rows)) > 1:
+    if (rows and not measured.keys() >= set(_POINTS[:2])) or len(set(rows)) > 1:
         return "measured points are not as many values as places", {}
     values = {"status": status, "reason": reason, "theta": theta if status == JOINED else None}
     return "", values | {"gamma": gamma, "zeta": zeta, "measurements": measured}
@@ -384,7 +384,7 @@ def _is_floats(value: Any, shape: tuple[int, ...]) -> bool:
 
 def _is_points(points: Mapping[str, Any], k: int) -> bool:
     places = points.get("places")
-    if set(points) != {"places", "values"} or not isinstance(places, np.ndarray) or places.ndim != 2:
+    if set(points) - {"losses"} != {"places", "values"} or not isinstance(places, np.ndarray) or places.ndim != 2:
         return False
     return all(_is_floats(column, (k, places.shape[1])) for column in points.values())
 

@@ -77,7 +77,7 @@ class ClientRecord:
     test_global: Column | None
     test_alone: Column | None = None  # the model it would have had alone
     advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
-    utility_points: Mapping[str, Any] | None = None  # {"places": [M], "values": [N][M]}, where the recipe asks for them
+    utility_points: Mapping[str, Any] | None = None  # places [M], values and losses [N][M], where asked for
 
 
 def plain(value: Any) -> Any:

@@ -390,13 +390,17 @@ def _record(
 
 
 def _points(points: Mapping[str, Floats], clients: Ints, n: int) -> dict[str, Floats] | None:
-    """The measured utilities behind the fits; all silos measure at the same places."""
+    """The measured utilities behind the fits (and losses, where kept); all silos measure at the same places."""
     if not points:
         return None
-    values = np.full((n, points["values"].shape[1]), np.nan)
-    values[clients] = points["values"]
     heard = np.flatnonzero(np.isfinite(points["places"]).all(1))
-    return {"places": points["places"][heard[0]], "values": values} if len(heard) else None
+    if not len(heard):
+        return None
+    kept = {"places": points["places"][heard[0]]}
+    for name in points.keys() - {"places"}:
+        kept[name] = np.full((n, points[name].shape[1]), np.nan)
+        kept[name][clients] = points[name]
+    return kept
 
 
 def _bytes(reports: Reports, size: int, n_s: int, curve: int) -> tuple[int, int]:

@@ -143,7 +143,7 @@ class Measurements:
     told: Mapping[str, Floats] = field(
         default_factory=dict
     )  # a method's own numbers (IncFL: the solo loss); personal.py
-    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places and values [K, M] of the curve
+    points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places, values, losses [K, M]
 
     @property
     def eq1(self) -> Bools:

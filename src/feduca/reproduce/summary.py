@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from feduca.records import mean
-from feduca.reproduce import paper
+from feduca.reproduce import curves, paper
 from feduca.runs import LAST, RunResult
 from feduca.study import Cell
 
@@ -70,6 +70,7 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "promise_kept": _over(results, "promise_kept"),
         "concession": _over(results, "concession"),
         "r2": _over(results, "r2"),
+        "fits": curves.fits(results),
         "fallbacks": mean([result.summary["fallbacks"] for result in results]),
         "jensen": _jensen(results),
         "discrepancy": _curve(results, "discrepancy"),
@@ -78,6 +79,7 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "participation_by_round": _curve(results, "participation"),
         "members_share": _members(results),
         **_untouched(results),
+        **_kept_curves(results[0]),
         "seconds": mean([result.summary["seconds"] for result in results]),
         "peak_mb": _over(results, "peak_mb"),
         "device": device(config),
@@ -181,6 +183,12 @@ def _untouched(results: Sequence[RunResult]) -> dict[str, Any]:
         "own_test_mean": None if own is None else mean(np.array(own, float)),
         "global_test_mean": None if shared is None else mean(shared),
     }
+
+
+def _kept_curves(result: RunResult) -> dict[str, Any]:
+    """A few measured utility curves, where the run kept them."""
+    found = curves.curves(result)
+    return {} if found is None else {"curves": found}
 
 
 def beside(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

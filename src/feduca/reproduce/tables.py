@@ -134,8 +134,10 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("median", _fits("median", number)),
         ("upper quartile", _fits("three_quarters", number)),
         ("above .8, %", _fits("above", percent)),
+        ("not concave, %", _fits("straight", percent)),
         ("flat, %", _fits("flat", percent)),
         ("capped, %", _fits("capped", percent)),
+        ("median, minus loss", _fits("loss_median", number)),
         _SEEDS,
     ),
     "discrepancy": (
