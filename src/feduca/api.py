@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from feduca import peak, runs
 from feduca import rounds as loop
-from feduca import runs
 from feduca.config import Recipe
 from feduca.config import load as load_recipe
 from feduca.errors import InputError
@@ -100,16 +100,22 @@ class _Started:
 
     loop: loop.Rounds
     federation: InProcess
-    finish: Callable[[ServerState], RunResult]
+    finish: Callable[..., RunResult]  # the last state, and what else the summary should say
 
 
 def _play(
     chosen: Recipe, seed: int, task: Task | None, directory: RunDirectory | None, watch: Watcher | None, resuming: bool
 ) -> RunResult:
+    device = (
+        chosen.engine.device if task is None else "cpu"
+    )  # memory of a task made elsewhere is not this run's to count
+    peak.reset(device)
     experiment = build(chosen, seed, task)
     with directory or nullcontext():
         started = _start(chosen, seed, experiment, directory, watch, resuming)
-        return started.finish(loop.play(started.loop, started.federation))
+        final = loop.play(started.loop, started.federation)
+        used = peak.megabytes(device)
+        return started.finish(final, {} if used is None else {"peak_mb": used})
 
 
 def _start(
@@ -135,8 +141,8 @@ def _start(
         if watch is not None:
             watch(record, per_client)
 
-    def finish(final: ServerState) -> RunResult:
-        summary = summarise(records, clients)
+    def finish(final: ServerState, more: Mapping[str, Any] | None = None) -> RunResult:
+        summary = {**summarise(records, clients), **(more or {})}
         if directory is not None:
             directory.finish(summary)
         where = None if directory is None else directory.path

@@ -151,3 +151,13 @@ def test_summaries_average_the_last_ten_rounds():
     assert summary["accuracy"] == pytest.approx(0.145)
     assert summary["seconds"] == 40
     assert summary["eq1_share"] == 1  # the first round has no own models to compare with
+
+
+def test_a_run_with_the_device_to_itself_says_what_memory_it_took(monkeypatch):
+    asked = []
+    monkeypatch.setattr(feduca.api.peak, "reset", asked.append)
+    monkeypatch.setattr(feduca.api.peak, "megabytes", lambda device: 12.5)
+    assert feduca.run("quickstart", rounds=1).summary["peak_mb"] == 12.5
+    assert asked == ["cpu"]
+    monkeypatch.undo()
+    assert "peak_mb" not in feduca.run("quickstart", rounds=1).summary  # nobody counts on a CPU

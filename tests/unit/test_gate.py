@@ -114,6 +114,11 @@ BAD_WHOLES = {
     "short column": (lambda r: replace(r, measurements=replace(r.measurements, r2=np.zeros(1))), "measurement r2"),
     "points at no places": (lambda r: pointed(r, values=np.zeros((4, 2))), "measured points"),
     "more places than points": (lambda r: pointed(r, places=np.zeros((4, 2)), values=np.zeros((4, 3))), "measured points"),
+    "losses alone": (lambda r: pointed(r, losses=np.zeros((4, 2))), "measured points"),
+    "fewer losses": (
+        lambda r: pointed(r, places=np.zeros((4, 2)), values=np.zeros((4, 2)), losses=np.zeros((4, 1))),
+        "measured points",
+    ),
     "traps": (lambda r: replace(r, measurements=replace(r.measurements, own=Trap())), "cannot be read (ZeroDivisionError)"),
 }  # fmt: skip
 
@@ -250,6 +255,7 @@ BAD_MESSAGES = {
     "infinite gamma": (lambda m: {**m, "gamma": np.inf}, "infinite"),
     "curve alone": (lambda m: {**m, "gamma": None}, "a curve without a threshold"),
     "points alone": (lambda m: {**m, "measurements": {"points.values": [1.0]}}, "not as many values as places"),
+    "losses alone": (lambda m: {**m, "measurements": {"points.losses": [1.0]}}, "not as many values as places"),
     "points as text": (lambda m: {**m, "measurements": {"points.places": "0.5"}}, "points.places is '0.5'"),
     "endless points": (lambda m: {**m, "measurements": {"points.places": [0.5] * 1001}}, "not up to 1000 numbers"),
     "negative examples": (lambda m: {**m, "measurements": {"examples": -5}}, "measurement examples is -5"),

@@ -1,0 +1,22 @@
+"""The most memory a run took on its GPU. Runs side by side share it, so only one that has the device to itself can say."""
+
+from __future__ import annotations
+
+
+def reset(device: str) -> None:
+    """Forget what was used so far."""
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():  # the engine says so in words
+            return
+        torch.cuda.reset_peak_memory_stats()
+
+
+def megabytes(device: str) -> float | None:
+    """The largest amount of tensors held at once since `reset`; None on a CPU, where nobody counts."""
+    if device != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 2**20
