@@ -15,8 +15,8 @@ from typing import Any
 
 import altair as alt
 
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7A00", "#6B6B6B")
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+from feduca.palette import DASHES, OKABE_ITO
+
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
 HEIGHT = 220

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError
+from feduca.palette import FRAME, GRID
 from feduca.report.page import require_report
 
 WIDTH = 420
 CONFIG = {
     "background": "white",
     "font": "DejaVu Sans, sans-serif",
-    "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e3e6e9"},
+    "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": GRID},
     "legend": {"labelFontSize": 11},
-    "view": {"stroke": "#c9ced4"},
+    "view": {"stroke": FRAME},
 }
 MAX_STRIP_SILOS = 120  # more rows than that are no figure
 

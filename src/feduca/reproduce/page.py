@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce.claims import CLAIMS, TOLERANCES, Summaries
+from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
 from feduca.reproduce.study import STUDIES, ordered
 from feduca.reproduce.tables import markdown, table
@@ -90,6 +91,7 @@ def _section(name: str, summaries: Summaries) -> str:
     cells = shown(name, summaries)
     said = " ".join(text for text in (ABOUT.get(name, ""), sentence(name, cells)) if text)
     parts = [f"## {name}", _commands(name if name in summaries else VIEWS[name], cells), said]
+    parts += [f"![{one.caption}](images/reproduction/{one.name}.svg)\n*{one.caption}*" for one in drawings(name, cells)]
     if name == "splits":
         parts.append(_splits(cells))
     elif name in BEYOND:
