@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # One thread per test worker: more threads than cores only wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: install demo test test-fast lint docs browser reproduce-smoke clean
+.PHONY: install demo test test-fast lint pages docs browser reproduce-smoke clean
 
 install: $(STAMP)
 
@@ -32,6 +32,12 @@ test-fast: install
 # Every table and figure of the paper in its small version (`make test` runs this, too).
 reproduce-smoke: install
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/integration/test_reproduce.py
+
+# Pages and figures that are written from results/; tests compare them with what is committed.
+pages: install
+	$(BIN)/python -m feduca.reproduce.figures
+	$(BIN)/python -m feduca.reproduce.page
+	$(BIN)/python -m feduca.reproduce.offers_page
 
 # The documentation, warnings as errors, into build/docs (`make test` builds it, too).
 docs: install

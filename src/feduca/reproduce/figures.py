@@ -56,8 +56,6 @@ STYLES = {  # colour, which dash
     "feduca-fresh": (BLUE, 1),
     "feduca-maximum": (BLUE, 2),
     "feduca-lagged": (BLUE, 0),
-    "feduca-announce-next": (BLUE, 2),
-    "feduca-uniform-start": (BLUE, 3),
     "fedavg": (RED, 0),
     "fedavg-ws": (RED, 1),
     "fedprox": (ORANGE, 0),
@@ -143,9 +141,14 @@ def svg(drawing: Drawing) -> str:
         drawing.draw(figure)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    small = re.sub(r"\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), text.getvalue())
-    small = re.sub(r' transform="rotate\(-0 [^"]*"', "", small)
-    return re.sub(r"\n([A-Z] |\")", r" \1", re.sub(r"^ +", "", small, flags=re.MULTILINE)).replace(' "', '"')
+    return re.sub(r"<[^>]*>", lambda tag: _small(tag[0]), re.sub(r"^ +", "", text.getvalue(), flags=re.MULTILINE))
+
+
+def _small(tag: str) -> str:
+    """A tag, not what it encloses: coordinates rounded, a path on one line, no rotation by nothing."""
+    tag = re.sub(r"\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), tag)
+    tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
+    return re.sub(r"\s+", " ", tag)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -402,13 +405,13 @@ def _dash(index: int) -> Any:
 
 
 def _strategies(cells: Cells) -> list[Drawing]:
-    places = list(dict.fromkeys(c["data"] for c in cells))
+    places = list(dict.fromkeys(c["labels"]["data"] for c in cells))
 
     def draw(figure: Any) -> None:
         grid = figure.subplots(len(places), 2, squeeze=False)
         colours = {"lagged": 0, "fresh": 1, "announce-next": 2}
         for row, data in zip(grid, places):
-            here = [c for c in cells if c["data"] == data]
+            here = [c for c in cells if c["labels"]["data"] == data]
             ticks = list(dict.fromkeys(c["labels"]["n_s"] for c in here))
             for axes, key, which in zip(row, ("accuracy_mean", "participation_mean"), (0, 2)):
                 for schedule, index in colours.items():
@@ -443,7 +446,7 @@ def _misreporting(cells: Cells) -> list[Drawing]:
             axes.plot(x, [_percent(cell[key]) for cell in cells], "o-", color=BLUE, label="ours")
             known = [(d, 100 * v) for d, c in zip(x, cells) if (v := theirs(c)[which]) is not None]
             axes.plot(*zip(*known), "D--", color=BLACK, mfc="white", ms=5.5, lw=1, label="paper")
-            axes.set(xlabel="threshold inflated by, %", ylabel=label, ylim=(0, 100))
+            axes.set(xlabel="threshold inflated by, %", ylabel=label, ylim=(-3, 103))
             axes.set_xticks(x)
         _below(figure, panels[:1], 2)
 
@@ -498,7 +501,7 @@ def _curves(cell: Cell, grid: np.ndarray) -> Drawing:
     rounds = list(dict.fromkeys(curve["round"] for curve in kept["shown"]))
     colours = {"best": BLUE, "median": GREEN, "worst": RED}
     markers = {"best": "o", "median": "s", "worst": "^"}
-    fine = np.linspace(0, 1, 101)
+    fine = np.linspace(0, 1, 31)
 
     def fitted(zeta: Sequence[float]) -> np.ndarray:
         return family(kept["family"]).value(np.array([zeta]), fine[:, None])[:, 0]
@@ -522,10 +525,10 @@ def _curves(cell: Cell, grid: np.ndarray) -> Drawing:
         _below(figure, top, 3)
 
     caption = (
-        f"{_name(cell['data'])}, seed {kept['seed']}: measured utility and loss along the path (marks) and concave fits (lines);"
-        " R² of the utility fits of the best, the median and the worst silo of the round."
+        f"{_name(cell['labels']['data'])}, seed {kept['seed']}: measured utility and loss along the path (marks) and"
     )
-    return Drawing(f"concavity-{cell['data']}", caption, 4.6, draw)
+    caption += " concave fits (lines); R² of the utility fits of the best, the median and the worst silo of the round."
+    return Drawing(f"concavity-{cell['labels']['data']}", caption, 4.6, draw)
 
 
 def _offers(cells: Cells, name: str) -> list[Drawing]:
