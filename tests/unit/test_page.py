@@ -18,7 +18,8 @@ SUMMARIES = read(ROOT / "results")
 def cell(labels, **known):
     """A cell of a summary with a little of everything."""
     blank = {
-        "data": "cifar10", "split": "0.5,1.0", "method": "feduca", "labels": labels, "mechanism": "feduca", "study": "main", "rule": "utility",
+        "data": "cifar10", "split": "0.5,1.0", "method": "feduca", "labels": labels,
+        "mechanism": "feduca", "study": "main", "rule": "utility",
         "memory": "update", "rounds": 100, "seeds": [0], "accuracy_mean": 0.5, "accuracy_std": None,
         "participation_mean": 0.4, "paper_accuracy": None, "paper_participation": None, "eq1_share": 0.3, "r2": None,
         "jensen": None, "discrepancy": None, "discrepancy_bound_expected": None, "seconds": 10.0, "peak_mb": None,
