@@ -145,7 +145,7 @@ def _spread(method: str) -> Claim:
         both = [
             (cell["accuracy_std"], printed(*column, method).std or 0.0)
             for column, cell in zip(COLUMNS, found)
-            if cell is not None and cell["accuracy_std"] is not None
+            if cell is not None and cell.get("accuracy_std") is not None
         ]
         if len(both) < 2:
             raise Missing(f"runs of {NAMES[method]} with several seeds in two columns of table1")

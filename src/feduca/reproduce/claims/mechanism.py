@@ -53,8 +53,11 @@ def _delta_level(delta: str) -> Claim:
 
     def judge(summaries: Summaries) -> Verdict:
         cell = need(summaries, "delta", delta=delta)
+        every = [share(other) for other in cells(summaries, "delta")]
         word = HOLDS if abs(share(cell) - theirs) <= 0.05 else FAILS
-        return Verdict(word, f"ours {pct(share(cell))}{seeds(cell)}")
+        return Verdict(
+            word, f"ours {pct(share(cell))} (at any delta {pct(min(every))} to {pct(max(every))}){seeds(cell)}"
+        )
 
     text = f"participation is about {100 * theirs:.0f} % at delta = {delta} (CIFAR-10)"
     return from_runs("Section 4.1", text, "the paper's figure", judge)
@@ -87,7 +90,7 @@ def _delta_peak(summaries: Summaries) -> Verdict:
 
 def _gaps(summaries: Summaries, which: str) -> dict[str, float]:
     study = "jensen" if cells(summaries, "jensen") else "delta"
-    found = {c["labels"]["delta"]: c["jensen"][which] for c in cells(summaries, study) if c["jensen"] is not None}
+    found = {c["labels"]["delta"]: c["jensen"][which] for c in cells(summaries, study) if c.get("jensen")}
     if not {*PEAK, "0.01", "10", "100"} <= set(found):
         raise Missing("Jensen gaps of delta from .01 to 100")
     return found
@@ -105,11 +108,11 @@ def _gap_peak(which: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         gaps = _gaps(summaries, which)
         inside, outside = [gaps[d] for d in PEAK], [gap for delta, gap in gaps.items() if delta not in PEAK]
-        word = HOLDS if min(inside) > max(outside) else DIRECTION if max(inside) > max(outside) else FAILS
+        word = HOLDS if min(inside) > 1.1 * max(outside) else DIRECTION if max(inside) > 1.1 * max(outside) else FAILS
         return Verdict(word, f"in percent, by delta: {_listed(gaps)}{_gap_seeds(summaries)}")
 
     text = f"the summed Jensen gap ({SUMMARIES[which]}) peaks for delta between .5 and 1"
-    criterion = "larger at both .5 and 1 than at every other delta; in direction: at one of them"
+    criterion = "at both .5 and 1 a tenth larger than at every other delta; in direction: at one of them"
     return from_runs("Appendix, table of Jensen's gap", text, criterion, judge)
 
 
@@ -129,7 +132,7 @@ def _gap_level(delta: str) -> Claim:
 def _gap_vanishes(delta: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         gaps = _gaps(summaries, "mean")
-        left = gaps[delta] / max(gaps.values())
+        left = gaps[delta] / (max(gaps.values()) or 1.0)
         word = HOLDS if left <= 0.15 else DIRECTION if left <= 0.5 else FAILS
         return Verdict(word, f"{pct(left)} of the largest is left{_gap_seeds(summaries)}")
 

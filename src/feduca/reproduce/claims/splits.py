@@ -32,7 +32,7 @@ Counts = Sequence[Sequence[int]]
 
 
 def _shares(counts: Sequence[int]) -> list[float]:
-    return [count / sum(counts) for count in counts]
+    return [count / max(1, sum(counts)) for count in counts]  # an empty silo has none of anything
 
 
 def _distance(first: Sequence[float], second: Sequence[float]) -> float:
@@ -55,10 +55,12 @@ def _skew(counts: Counts) -> float:
     groups = _groups(counts)
     found = []
     for silo in counts:
+        if not any(silo):
+            continue
         own = next(group for group in groups if any(silo[label] for label in group))
         even = [1 / len(own) if label in own else 0.0 for label in range(len(silo))]
         found.append(_distance(_shares(silo), even))
-    return statistics.fmean(found)
+    return statistics.fmean(found) if found else 0.0
 
 
 def _split(summaries: Summaries, data: str, split: str) -> Cell:
