@@ -314,7 +314,8 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
     """Several federations over the same data and model as one task, for lockstep: silos of all, one after the other.
 
     Client k of federation f is silo `sum of earlier sizes + k`, and keeps the random streams it has alone: pass `train`
-    one seed per client. The examples are shared, not copied.
+    one seed per client. The examples are shared, not copied. Each federation keeps its own `chunk`: so many examples are
+    evaluated at a time for every one of them, in the same slices as alone.
     """
     if not tasks:
         raise ConfigError("nothing to merge: give at least one task")
@@ -328,4 +329,5 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
         replace(silo, name=f"{f}/{silo.name}", federation=f) for f, task in enumerate(tasks) for silo in task.members
     )
     about = {**first.about, "federations": [task.describe() for task in tasks]}
-    return replace(first, members=members, about=about)
+    settings = replace(first.settings, chunk=first.settings.chunk * len(tasks))
+    return replace(first, members=members, about=about, settings=settings)
