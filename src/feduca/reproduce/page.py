@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce import paper
-from feduca.reproduce.claims import CLAIMS, TOLERANCES, Summaries
+from feduca.reproduce.claims import ALSO, Summaries, register
 from feduca.reproduce.study import STUDIES
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
@@ -31,7 +31,7 @@ everybody made to join: the ceiling.
 def read(folder: Path) -> Summaries:
     """All committed summaries of studies, by name."""
     found = {}
-    for name in STUDIES:
+    for name in (*STUDIES, *ALSO):
         path = folder / f"{name}.json"
         if path.exists():
             found[name] = json.loads(path.read_text())
@@ -47,7 +47,7 @@ def page(summaries: Summaries) -> str:
     missing = [name for name in STUDIES if name not in summaries and VIEWS.get(name) not in summaries]
     if missing:
         parts.append(f"## Not run yet\n\nNo committed summary: {', '.join(missing)}.\n")
-    parts.append(_register(summaries))
+    parts.append(register(summaries))
     return "\n".join(parts)
 
 
@@ -125,15 +125,6 @@ def _gaps(name: str, cell: Mapping[str, Any]) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f}"
-
-
-def _register(summaries: Summaries) -> str:
-    lines = ["## The paper's claims\n", f"Each verdict is computed from the tables above. {TOLERANCES}\n"]
-    lines += ["| where | claim | verdict | why |", "|---|---|---|---|"]
-    for claim in CLAIMS:
-        verdict = claim.judge(summaries)
-        lines.append(f"| {claim.where} | {claim.text} | **{verdict.word}** | {verdict.why} |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
