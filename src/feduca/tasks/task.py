@@ -23,6 +23,8 @@ from feduca.types import Array, Floats, Ints, LocalSpec, Scores
 ENGINES = {"sequential": Sequential, "stacked": Stacked}
 PRECISIONS = ("fp32", "tf32", "bf16")
 
+ROOM = 2**28  # numbers in models that exist for an evaluation only, at a time: 1 GiB
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -157,7 +159,7 @@ class TorchTask:
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
         """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`.
 
-        At most `chunk` examples are forwarded at a time, and no more models exist at a time than that leaves room for.
+        At most `chunk` examples are forwarded at a time, and the models between the ends exist in portions of `ROOM` numbers.
         """
         clients = self._clients(clients)
         start, end = self._models(start, len(clients)), self._models(end, len(clients))
@@ -167,7 +169,7 @@ class TorchTask:
         with self._computing():
             for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
                 at = self.engine.between(start, end, self.pool.examples(index))
-                step = max(1, self.settings.chunk // index.numel())
+                step = max(1, min(self.settings.chunk // index.numel(), ROOM // (len(clients) * self.size)))
                 tally.add(torch.cat([at(r[:, m : m + step]) for m in range(0, r.shape[1], step)], 1), index, real)
         return tally.scores(lambda value: value)
 
