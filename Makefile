@@ -38,6 +38,7 @@ pages: install
 	$(BIN)/python -m feduca.reproduce.figures
 	$(BIN)/python -m feduca.reproduce.page
 	$(BIN)/python -m feduca.reproduce.offers_page
+	$(BIN)/python -m feduca.reproduce.headline
 
 # The documentation, warnings as errors, into build/docs (`make test` builds it, too).
 docs: install

@@ -174,6 +174,25 @@ def test_along_is_evaluate_at_every_place(model, chunk):
             np.testing.assert_allclose(along.loss[:, m], there.loss, rtol=1e-5)
 
 
+def test_models_along_a_path_are_few_at_a_time_where_they_are_large(monkeypatch):
+    task = build_task(clients=2, classes_per_client=10, model="logistic", max_examples=100)
+    ends, places = [task.init(seed).expand(2, -1) for seed in (0, 1)], np.linspace(0, 1, 7)
+    whole = task.along(*ends, places, np.arange(2), "validation")
+    seen = []
+    between = type(task.engine).between
+
+    def watched(*args):
+        at = between(*args)
+        return lambda r: (seen.append(r.shape[1]), at(r))[1]
+
+    monkeypatch.setattr(type(task.engine), "between", watched)
+    monkeypatch.setattr("feduca.tasks.task.ROOM", 4 * task.size)
+    some = task.along(*ends, places, np.arange(2), "validation")
+    assert max(seen) == 2
+    assert sum(seen) == 7
+    np.testing.assert_allclose(some.loss, whole.loss, rtol=1e-6)
+
+
 def test_scores_are_float64_and_nan_without_data():
     task = build_task()
     scores = task.evaluate(task.init(0).expand(2, -1), np.array([0, 1]), "test")
@@ -192,6 +211,15 @@ def test_global_test_counts_correct_answers():
     assert scores is not None
     assert task.test_pool is not None
     assert scores.accuracy == pytest.approx([(task.test_pool.y == 7).float().mean().item()])
+
+
+def test_few_test_examples_are_not_those_of_the_first_classes():
+    x, y = np.zeros((200, 4), np.float32), np.repeat(np.arange(4), 50)
+    data = Dataset("class by class", x, y, x, y, 4, tuple("abcd"))
+    task = build_task(data=data, clients=2, classes_per_client=4, model="logistic", max_examples=40)
+    assert task.test_pool is not None
+    assert len(task.test_pool.y) == 40
+    assert set(task.test_pool.y.tolist()) == {0, 1, 2, 3}
 
 
 def test_lockstep_gives_each_federation_what_it_has_alone():

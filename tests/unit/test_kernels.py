@@ -123,8 +123,8 @@ def test_trainer_equals_the_sequential_engine(model, spec):
     theta = task.init(0).expand(2, -1)
     anchor = torch.zeros(task.size)
     want = task.train(theta, np.arange(2), spec, 1, 0, anchor=anchor)
-    module = task.engine.module.to(DEVICE)
-    trainers = Trainers(module, task.layout, task.pool)
+    there = build_task(model=small, device=DEVICE, **settings)
+    trainers = Trainers(there.engine.module, there.layout, there.pool)
     batches = plan([silo.rows["train"] for silo in task.members], np.arange(2), spec, 1, np.zeros(2, int))
     got = trainers.train(theta.to(DEVICE), batches, spec, anchor.expand(2, -1).to(DEVICE))
     assert (want - theta).abs().max() > 1e-3

@@ -10,7 +10,7 @@ from feduca.errors import ConfigError, DataError
 from feduca.rng import stream
 from feduca.tasks import Dataset, build_task, criterion, plot, table
 from feduca.tasks.batches import AUGMENTATIONS, plan
-from feduca.tasks.convolution import convolve
+from feduca.tasks.convolution import convolve, live
 from feduca.tasks.engines import Keys
 from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.layout import Layout
@@ -95,10 +95,15 @@ def test_bilstm_is_pytorchs_lstm():
     torch.testing.assert_close(model(x), model.out(states.amax(1)))
 
 
-@pytest.mark.parametrize(("stride", "padding", "kernel"), [(1, 0, 5), (1, 1, 3), (2, 1, 3), (2, 3, 7), (2, 0, 1)])
-def test_im2col_is_conv2d(stride, padding, kernel):
+@pytest.mark.parametrize("size", [(9, 10), (8, 8), (2, 2), (1, 2), (1, 1)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    ("stride", "padding", "kernel"), [(1, 0, 5), (1, 1, 3), (2, 1, 3), (2, 3, 7), (2, 0, 1), (1, 0, 1)]
+)
+def test_im2col_is_conv2d(stride, padding, kernel, size):
+    if min(size) + 2 * padding < kernel:
+        size = (kernel, kernel)
     torch.manual_seed(0)
-    x = torch.randn(2, 3, 9, 10, 4, dtype=torch.double, requires_grad=True)
+    x = torch.randn(2, 3, *size, 4, dtype=torch.double, requires_grad=True)
     w = torch.randn(2, 5, 4, kernel, kernel, dtype=torch.double, requires_grad=True)
     got = convolve(x, w, stride, padding)
     want = torch.stack([F.conv2d(x[k].movedim(3, 1), w[k], None, stride, padding) for k in range(2)]).movedim(2, 4)
@@ -106,6 +111,13 @@ def test_im2col_is_conv2d(stride, padding, kernel):
     d = torch.randn_like(want)
     for a, b in zip(torch.autograd.grad(got, (x, w), d), torch.autograd.grad(want, (x, w), d)):
         torch.testing.assert_close(a, b)
+
+
+def test_only_taps_that_meet_the_image_are_used():
+    assert live(1, 3, 1, 1) == (slice(1, 2), (0, 0))
+    assert live(2, 3, 2, 1) == (slice(1, 3), (0, 0))
+    assert live(8, 3, 1, 1) == (slice(0, 3), (1, 1))
+    assert live(9, 3, 2, 0) == (slice(0, 3), (0, 0))
 
 
 def pictures(n=160, classes=4):

@@ -47,7 +47,7 @@ def run(
     jobs = [  # a seed's methods one after another: they share its task
         (chosen["cifar10", method].with_settings({"rounds": short}), seed) for seed in (0, 1, 2) for method in METHODS
     ]
-    alone = sum(_timed(recipe, say, seed) for recipe, seed in jobs)
+    alone = sum(_timed(recipe, say, seed, out / "alone") for recipe, seed in jobs)
     _tasks.clear()
     api.run_many(jobs, out=out / "warm", lockstep=len(jobs))  # compiles and captures for this many clients
     together = _slowest(api.run_many(jobs, out=out / "short", lockstep=len(jobs)))
@@ -98,14 +98,14 @@ def _slowest(results: Iterable[RunResult]) -> float:
     return max(result.summary["seconds"] for result in results)
 
 
-def _timed(recipe: Recipe, say: Say, seed: int = 0) -> float:
-    """Seconds of a run's rounds, after two that do not count."""
+def _timed(recipe: Recipe, say: Say, seed: int = 0, out: Path | None = None) -> float:
+    """Seconds of a run's rounds, after two that do not count; with what it writes to `out`, where that is asked for."""
     task = _tasks.get(key := (recipe.task.model_dump_json(), recipe.engine.model_dump_json(), seed))
     if task is None:
         _tasks.clear()
         task = _tasks[key] = experiment.make_task(recipe, seed)
     api.run(recipe, {"rounds": 2}, seed=seed, task=task)
-    result = api.run(recipe, seed=seed, task=task)
+    result = api.run(recipe, seed=seed, task=task, out=out)
     seconds = result.summary["seconds"]
     where = f"{recipe.task.data}, {recipe.mechanism['name']}, {recipe.rounds} rounds"
     say(f"{where}: {seconds:.2f} s, accuracy {result.accuracy:.4f}, participation {result.participation:.3f}")

@@ -201,6 +201,19 @@ def _splits(cells: Cells) -> str:
     return f"Silos hold {min(classes)} to {max(classes)} classes; within a data set they are {sizes}."
 
 
+def _causes(cells: Cells) -> str:
+    parts = []
+    for part in dict.fromkeys(c["labels"].get("study") for c in cells):
+        found: dict[str, list[float]] = {}
+        for cell in cells:
+            printed = theirs(cell)[0]
+            if cell["labels"].get("study") == part and "method" in cell["labels"] and printed is not None:
+                found.setdefault(cell["labels"].get("change", ""), []).append(abs(cell["accuracy_mean"] - printed))
+        listed = ", ".join(f"{100 * (mean(values) or 0.0):.1f} ({change})" for change, values in found.items())
+        parts += [f"{part}: {listed}"] if listed else []
+    return f"Mean distance to the paper's accuracies in points, by change: {'; '.join(parts)}." if parts else ""
+
+
 def _offers(cells: Cells) -> str:
     found = [c for c in cells if c["labels"].get("method", "").startswith(("least-concession", "best-mixture"))]
     known = [
@@ -226,6 +239,7 @@ SENTENCES: dict[str, Callable[[Any], str]] = {
     "concavity": _concavity,
     "discrepancy": _discrepancy,
     "misreporting": _misreporting,
+    "causes": _causes,
     "cost": _cost,
     "schedules": _schedules,
     "rules": _rules,

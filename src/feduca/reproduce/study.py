@@ -27,6 +27,7 @@ STUDIES = (
     "splits",
     "schedules",
     "rules",
+    "causes",
     "offers",
     "offers-quickstart",
     "offers-validation",

@@ -21,7 +21,7 @@ def table(name: str, cells: Cells) -> str:
         return _participation(cells)
     if name == "rules":
         return _rules(cells)
-    axes = list(dict.fromkeys(axis for cell in cells for axis in cell["labels"]))
+    axes = [axis for axis in dict.fromkeys(a for cell in cells for a in cell["labels"]) if axis != "study"]
     columns = COLUMNS.get(name, _OURS_AND_THEIRS)
     if name == "cost":
         columns = _cost(cells)
@@ -61,6 +61,8 @@ def theirs(cell: Cell) -> tuple[float | None, float | None, float | None]:
     if "inflation" in labels:
         accuracy, share = paper.MISREPORTING.get(labels["inflation"], (None, None))
         return accuracy, None, share
+    if "case" in labels:  # variations of cells that the paper has on other data
+        return None, None, None
     if "delta" in labels:
         return None, None, paper.DELTA_PARTICIPATION.get(labels["delta"])
     if "n_s" in labels:  # the paper's table is about the schedule as printed

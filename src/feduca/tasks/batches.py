@@ -6,7 +6,9 @@ else is in the call. Silos of unequal size have unequal numbers of steps: the pl
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,7 @@ from feduca.types import Ints, LocalSpec
 
 # An augmentation is one number: flip (2) x crop at all (2) x row offset (9) x column offset (9), pad-4 crops.
 AUGMENTATIONS = 2 * 2 * 9 * 9
+MANY = 500_000  # draws from which on the clients' batches are drawn in threads: the generators leave Python's lock
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,9 @@ def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int,
     index = np.empty((steps, len(rows), batch), dtype=np.int64)
     sizes = np.zeros((steps, len(rows)), dtype=np.int64)
     augment = np.zeros((steps, len(rows), batch), dtype=np.int64) if spec.augment else None
-    for k, own in enumerate(rows):
+
+    def draw(k: int) -> None:
+        own = rows[k]
         n, own_steps = len(own), per_epoch[k] * spec.epochs
         rng = stream(int(seeds[k]), "batches", round, int(clients[k]))
         padded = np.zeros((spec.epochs, per_epoch[k] * batch), dtype=np.int64)  # positions in `own`
@@ -67,4 +72,11 @@ def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int,
         if augment is not None:
             codes = stream(int(seeds[k]), "augment", round, int(clients[k]))
             augment[:own_steps, k] = codes.integers(AUGMENTATIONS, size=(own_steps, batch))
+
+    if index.size < MANY:
+        for k in range(len(rows)):
+            draw(k)
+    else:
+        with ThreadPoolExecutor(min(len(rows), os.cpu_count() or 1)) as threads:
+            list(threads.map(draw, range(len(rows))))
     return Plan(index, sizes, augment)

@@ -59,7 +59,9 @@ def build_task(
             raise ConfigError(f"task.max_examples is {max_examples}: use at least 1 example")
         kept = np.sort(stream(seed, "max-examples").permutation(len(labels))[:max_examples])
         labels = labels[kept]
-        test_pool = Pool(test_pool.x[:max_examples], test_pool.y[:max_examples], test_pool.mean, test_pool.std)
+        # Drawn, not cut off: test examples may lie class by class.
+        some = np.sort(stream(seed, "max-test-examples").permutation(len(test_pool.y))[:max_examples])
+        test_pool = Pool(test_pool.x[some], test_pool.y[some], test_pool.mean, test_pool.std)
     partition = split(
         labels,
         classes=source.classes,

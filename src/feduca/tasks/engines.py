@@ -277,6 +277,7 @@ def out_of_memory(error: torch.OutOfMemoryError, chunk: int, batch_size: int | N
     """The message for a GPU that is too small."""
     also = "" if batch_size is None else f", local.batch_size ({batch_size})"
     return RunError(
-        f"out of GPU memory: lower engine.chunk ({chunk}){also} or task.clients, or use engine.precision bf16 "
+        f"out of GPU memory: lower engine.chunk ({chunk} examples at a time over all runs){also}, --lockstep or task.clients, "
+        "or use engine.precision bf16 "
         f"({str(error).splitlines()[0][:120]})"
     )

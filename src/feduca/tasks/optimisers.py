@@ -75,7 +75,7 @@ class Optimiser:
             scale = self.lr.expand(len(self.params[0])) if scale is None else scale * self.lr
         for p, move in zip(self.params, self._direction(grads)):
             if self.lr is not None and scale is not None:
-                p.sub_(move * per_client(scale, move))
+                p.addcmul_(move, per_client(scale, move), value=-1)
             elif scale is None:
                 p.add_(move, alpha=-spec.lr)
             else:

@@ -23,6 +23,8 @@ from feduca.types import Array, Floats, Ints, LocalSpec, Scores
 ENGINES = {"sequential": Sequential, "stacked": Stacked}
 PRECISIONS = ("fp32", "tf32", "bf16")
 
+ROOM = 2**28  # numbers in models that exist for an evaluation only, at a time: 1 GiB
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -157,7 +159,7 @@ class TorchTask:
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
         """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`.
 
-        At most `chunk` examples are forwarded at a time, and no more models exist at a time than that leaves room for.
+        At most `chunk` examples are forwarded at a time, and the models between the ends exist in portions of `ROOM` numbers.
         """
         clients = self._clients(clients)
         start, end = self._models(start, len(clients)), self._models(end, len(clients))
@@ -167,7 +169,7 @@ class TorchTask:
         with self._computing():
             for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
                 at = self.engine.between(start, end, self.pool.examples(index))
-                step = max(1, self.settings.chunk // index.numel())
+                step = max(1, min(self.settings.chunk // index.numel(), ROOM // (len(clients) * self.size)))
                 tally.add(torch.cat([at(r[:, m : m + step]) for m in range(0, r.shape[1], step)], 1), index, real)
         return tally.scores(lambda value: value)
 
@@ -314,7 +316,8 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
     """Several federations over the same data and model as one task, for lockstep: silos of all, one after the other.
 
     Client k of federation f is silo `sum of earlier sizes + k`, and keeps the random streams it has alone: pass `train`
-    one seed per client. The examples are shared, not copied.
+    one seed per client. The examples are shared, not copied. Each federation keeps its own `chunk`: so many examples are
+    evaluated at a time for every one of them, in the same slices as alone.
     """
     if not tasks:
         raise ConfigError("nothing to merge: give at least one task")
@@ -328,4 +331,5 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
         replace(silo, name=f"{f}/{silo.name}", federation=f) for f, task in enumerate(tasks) for silo in task.members
     )
     about = {**first.about, "federations": [task.describe() for task in tasks]}
-    return replace(first, members=members, about=about)
+    settings = replace(first.settings, chunk=first.settings.chunk * len(tasks))
+    return replace(first, members=members, about=about, settings=settings)

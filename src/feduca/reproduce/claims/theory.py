@@ -1,0 +1,190 @@
+"""What the paper proves, or states about its protocol: docs/theory.md goes through all of it line by line."""
+
+from __future__ import annotations
+
+from feduca.reproduce.claims.judging import FAILS, HOLDS, proved, silent
+
+SEE = "docs/theory.md"
+
+CLAIMS = [
+    proved(
+        "Sections 1, 3.3 and 3.5",
+        "several strategies satisfy clients that no single weight vector can",
+        FAILS,
+        f"whoever a mixture satisfies, its mean alpha = R^T s satisfies too, by concavity; {SEE}",
+    ),
+    proved(
+        "Section 3.3",
+        "a client whose constraint holds for the mixture accepts the announced mean weight",
+        HOLDS,
+        f"Jensen's inequality; {SEE}",
+    ),
+    proved(
+        "Section 3.5",
+        "randomising does not enlarge the set of possible weights",
+        HOLDS,
+        "alpha = R^T s is a convex combination of rows that sum to 1",
+    ),
+    proved(
+        "Section 3.3",
+        "the column sums make the rows of R differ",
+        FAILS,
+        f"equal rows satisfy them as well; {SEE}",
+    ),
+    proved(
+        "Section 3.3", "for N = n_s the matrix R is doubly stochastic", HOLDS, "rows sum to 1, columns to n_s/N = 1"
+    ),
+    proved(
+        "Section 3.3, fallback",
+        "the fallback guarantees a participant in every round",
+        FAILS,
+        f"only where some client can be satisfied by some weight ({SEE}); the paper's own 1.3 % is under one client in ten",
+    ),
+    proved(
+        "Section 3.3, fallback",
+        "the fallback can give a client the same weight in all strategies and keep the constraints on R",
+        FAILS,
+        "n_s equal weights that sum to n_s/N are 1/N each: the client cannot be favoured",
+    ),
+    proved(
+        "Section 3.2",
+        "with a convex model and a loss-based utility, utility is concave in the weight",
+        HOLDS,
+        "a convex loss restricted to a line is convex",
+    ),
+    proved(
+        "Proposition 1",
+        "at the optimum a client either has slack and its constraint is tight, or it has none",
+        HOLDS,
+        f"complementary slackness; {SEE}",
+    ),
+    proved(
+        "Proposition 1",
+        "at the optimum u_k(r_k^i) = s_i / sum s_j^2 (gamma_k - t_k)",
+        FAILS,
+        f"the condition is xi_k s_i u_k'(r_ik) = lambda_i + nu_k - z_ik; {SEE}",
+    ),
+    proved(
+        "Proposition 1",
+        "with strictly concave utilities and slack everywhere the optimal strategies are unique",
+        HOLDS,
+        f"where all s_i are positive, as they are with probability 1; {SEE}",
+    ),
+    proved(
+        "Proposition 2",
+        "the expected Jensen gap vanishes as delta goes to 0",
+        HOLDS,
+        f"so does the variance under s; {SEE}",
+    ),
+    proved(
+        "Proposition 2, main text",
+        "the expected Jensen gap vanishes as delta grows",
+        FAILS,
+        f"not for every optimal R: clients without slack can keep a gap at any delta (with our selections they do not); {SEE}",
+    ),
+    proved(
+        "Proposition 2, appendix",
+        "it vanishes as delta grows for clients whose constraint binds",
+        HOLDS,
+        f"a client with slack has equal rows in every optimum at s = 1/n_s; the proof needs another argument; {SEE}",
+    ),
+    proved(
+        "Proposition 2, appendix",
+        "the gap is zero from some finite delta on, at both ends",
+        FAILS,
+        f"it vanishes in the limit only; {SEE}",
+    ),
+    proved(
+        "Proposition 2",
+        "the expected gap is continuous in delta and largest in between",
+        HOLDS,
+        f"for fixed curves and thresholds; {SEE}",
+    ),
+    proved(
+        "Proposition 3",
+        "the gap exceeds t with probability at least (E^2[J] - t)/M_J^2, for some M_J up to 1",
+        HOLDS,
+        f"where J is at most M_J: E[J] is at most t + M_J P(J > t); but it is negative in every row of the table there; {SEE}",
+    ),
+    proved("Proposition 3", "M_J is at most 1", FAILS, f"nothing implies it; {SEE} has a bound that does follow"),
+    proved(
+        "Proposition 3, proof",
+        "the gap exceeds t with probability at least (E[J] - t)^2 / E[J]^2",
+        FAILS,
+        f"E[J^2] belongs where E[J]^2 stands; {SEE} names a counterexample",
+    ),
+    proved(
+        "Proposition 3",
+        "a positive expected gap is exceeded in part with positive probability",
+        HOLDS,
+        f"Paley-Zygmund, corrected; {SEE}",
+    ),
+    proved("Section 3.5", "an upper bound on that probability is given, too", FAILS, f"announced, not given; {SEE}"),
+    proved(
+        "Lemma on expected discrepancy",
+        "the expected discrepancy is at most (n_s - 1)/(N (n_s delta + 1))",
+        HOLDS,
+        f"where the column sums hold: n_s above 1, no relaxed fallback; {SEE}",
+    ),
+    proved(
+        "Lemma on pointwise discrepancy",
+        "the discrepancy is at most (n_s - 1)/N in every round",
+        HOLDS,
+        f"under the same condition, and it is attained; {SEE}",
+    ),
+    proved(
+        "Lemma on expected discrepancy",
+        "the convergence term E_agg is at most C (n_s - 1)/(S (n_s delta + 1)) with a constant C",
+        FAILS,
+        f"C contains K, which is never defined and has to grow like N; {SEE}",
+    ),
+    proved(
+        "Section 3.5",
+        "the bound on the discrepancy decays like 1/(n_s delta + 1) in delta and saturates at 1/(N delta) in n_s",
+        HOLDS,
+        "limits of the formula",
+    ),
+    proved(
+        "Section 3.5",
+        "that this bound saturates confirms that more strategies bring less and less",
+        FAILS,
+        "the bound is on the distance from uniform weights; it says nothing about participation",
+    ),
+    proved(
+        "Proposition 4",
+        "the mean squared gradient is at most the sum of the five printed terms",
+        FAILS,
+        f"a factor 3 is lost, a maximum leaves an expectation, cross terms are dropped; {SEE} has a corrected, smaller bound",
+    ),
+    proved(
+        "Proposition 4",
+        "aggregation bias and a system term stay as rounds go on",
+        HOLDS,
+        f"in the corrected bound, too; {SEE}",
+    ),
+    proved(
+        "Section 3.5",
+        "with everybody in and weights equal to the target the discrepancy term is gone",
+        HOLDS,
+        "alpha = beta makes it 0",
+    ),
+    proved(
+        "Section 4, baselines",
+        "all methods are compared under identical participation dynamics",
+        FAILS,
+        "baselines decide by Eq. 1, FedUCA's clients by Eq. 2 with a threshold that unchanged weights always meet"
+        f" ({SEE}); the rows above hold the rule fixed",
+    ),
+    proved(
+        "Section 2, table",
+        "FedUCA needs neither payments nor a model of an equilibrium",
+        HOLDS,
+        "the protocol has neither (docs/methods/feduca.md)",
+    ),
+    silent(
+        "Section 2",
+        "IncFL favours clients whose models agree with the global one",
+        "the summaries hold no weights by client",
+    ),
+    silent("Section 1", "the first convergence analysis of such a federation", "a claim of priority, not of a result"),
+]

@@ -1,0 +1,67 @@
+"""README's one table of results, from the committed summaries: `python -m feduca.reproduce.headline [RESULTS [README]]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from feduca.reproduce.page import read
+
+Summaries = Mapping[str, Sequence[Mapping[str, Any]]]
+
+START, END = "<!-- headline -->", "<!-- /headline -->"
+COLUMNS = [(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")]
+NAMES = {"cifar10": "CIFAR-10", "fmnist": "Fashion-MNIST"}
+ROWS = (  # what README calls it, the study, the method
+    ("FedAvg, Eq. 1", "table1", "fedavg"),
+    ("FedProx, Eq. 1", "table1", "fedprox"),
+    ("IncFL, Eq. 1", "table1", "incfl"),
+    ("AAggFF-S, Eq. 1", "table1", "aaggff"),
+    ("FedAvg-WS, Eq. 1", "table1", "fedavg-ws"),
+    ("FedUCA lagged, Eq. 2", "table1", "feduca"),
+    ("FedUCA fresh, Eq. 2", "table1", "feduca-fresh"),
+    ("FedUCA fresh, exact maximum, Eq. 2", "table1", "feduca-maximum"),
+    ("uniform control, Eq. 2", "table1", "uniform"),
+    ("random control, Eq. 2", "table1", "random"),
+    ("tailored offers, Eq. 1", "offers", "least-concession"),
+    ("everybody forced in", "table1", "forced"),
+)
+
+
+def table(summaries: Summaries) -> str:
+    """One row per method, one column per data set and split; a row without any run is left out."""
+    lines = ["| | " + " | ".join(f"{NAMES[data]} ({split.replace(',', ', ')})" for data, split in COLUMNS) + " |"]
+    lines.append("|---|" + "---:|" * len(COLUMNS))
+    for label, study, method in ROWS:
+        found = {(c["data"], c["split"]): c for c in summaries.get(study, ()) if _is(c, method)}
+        if found:
+            lines.append(f"| {label} | " + " | ".join(_cell(found.get(column)) for column in COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def _is(cell: Mapping[str, Any], method: str) -> bool:
+    return cell["labels"].get("method") == method and cell["labels"].get("study", "main") == "main"
+
+
+def _cell(cell: Mapping[str, Any] | None) -> str:
+    """Accuracy and its spread, the paper's in brackets, and who is in."""
+    if cell is None:
+        return ""
+    spread = "" if cell["accuracy_std"] is None else f" ± {100 * cell['accuracy_std']:.1f}"
+    theirs = "" if cell["paper_accuracy"] is None else f" ({100 * cell['paper_accuracy']:.1f})"
+    return f"{100 * cell['accuracy_mean']:.1f}{spread}{theirs}, {100 * cell['participation_mean']:.0f} % in"
+
+
+def put(text: str, summaries: Summaries) -> str:
+    """README with the table of today between its two marks."""
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{table(summaries)}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    results, target = (sys.argv[1:] + ["results", "README.md"][len(sys.argv) - 1 :])[:2]
+    Path(target).write_text(put(Path(target).read_text(), read(Path(results))))
+    print(f"written to {target}")
