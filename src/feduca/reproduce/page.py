@@ -125,11 +125,12 @@ def _commands(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Where the cells come from: device, precision, commit, rounds."""
+    """Where the cells come from: device, precision, commit, rounds, seeds."""
     places: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
         precision = f" in {cell['precision']}" if cell.get("precision") else ""
-        where = f"{cell['device']}{precision}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds"
+        seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
+        where = f"{cell['device']}{precision}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
         places.setdefault(where, []).append(cell)
     if len(places) == 1:
         return f"{next(iter(places))}."

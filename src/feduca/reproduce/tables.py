@@ -25,6 +25,8 @@ def table(name: str, cells: Cells) -> str:
     columns = COLUMNS.get(name, _OURS_AND_THEIRS)
     if name == "cost":
         columns = _cost(cells)
+    if len({len(cell["seeds"]) for cell in cells}) == 1:  # said once, under the table
+        columns = tuple(column for column in columns if column is not _SEEDS)
     return markdown(
         [*axes, *(title for title, _ in columns)],
         [[*(cell["labels"].get(a, "") for a in axes), *(show(cell) for _, show in columns)] for cell in cells],
@@ -205,7 +207,7 @@ def _rules(cells: Cells) -> str:
     rules = list(dict.fromkeys(cell["labels"]["rule"] for cell in cells))
     rows = list(dict.fromkeys((cell["labels"]["data"], cell["labels"]["method"]) for cell in cells))
     found = {(c["labels"]["data"], c["labels"]["method"], c["labels"]["rule"]): c for c in cells}
-    columns: tuple[Column, ...] = (*_ACCURACY[:1], *_PARTICIPATION[:1], _HOLDS, _SEEDS)
+    columns: tuple[Column, ...] = (*_ACCURACY[:1], *_PARTICIPATION[:1], _HOLDS)
     titles = [f"{rule}: {title}" for title, _ in columns for rule in rules]
     lines = [
         [
