@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from feduca.errors import InputError
-from feduca.reproduce.figures import STYLES, _running, drawings, svg, write
+from feduca.reproduce.figures import drawings, svg, write
+from feduca.reproduce.figures.accuracy import running
+from feduca.reproduce.figures.style import STYLES
 from feduca.reproduce.page import page, read, shown
 from feduca.reproduce.study import STUDIES, plan
 
@@ -77,7 +79,7 @@ def test_every_method_of_the_papers_tables_has_its_colour():
 
 
 def test_a_running_mean_looks_back():
-    np.testing.assert_allclose(_running(np.array([1.0, 3.0, 5.0]), 2), [1.0, 2.0, 4.0])
+    np.testing.assert_allclose(running(np.array([1.0, 3.0, 5.0]), 2), [1.0, 2.0, 4.0])
 
 
 CURVE = {

@@ -1,0 +1,66 @@
+"""The figures of docs/reproduction.md, from the committed summaries: `python -m feduca.reproduce.figures [RESULTS [FOLDER]]`.
+
+    drawing.py     a figure before it is drawn, and how it becomes an SVG
+    style.py       colours, names, panels and keys that all figures share
+    accuracy.py    accuracy and participation per method, and over the rounds
+    mechanism.py   delta, Jensen's gap, the discrepancy, strategies, inflated thresholds, utility curves
+    cost.py        time and memory
+    offers.py      tailored offers
+
+What there is to draw is decided without matplotlib (`drawings`), so that the page can name the files; `write` draws them.
+The same summaries give the same files: no dates, no random names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from feduca.errors import InputError
+from feduca.reproduce.claims import Summaries
+from feduca.reproduce.figures import accuracy, cost, mechanism, offers
+from feduca.reproduce.figures.drawing import Drawing, svg
+from feduca.reproduce.tables import Cells
+
+__all__ = ["DRAWN", "Drawing", "drawings", "svg", "write"]
+
+DRAWN: Mapping[str, Callable[[Any], list[Drawing]]] = {
+    "table1": accuracy.table1,
+    "participation": accuracy.participation,
+    "delta": mechanism.delta,
+    "jensen": mechanism.jensen,
+    "discrepancy": mechanism.discrepancy,
+    "strategies": mechanism.strategies,
+    "misreporting": mechanism.misreporting,
+    "cost": cost.cost,
+    "concavity": mechanism.concavity,
+    "text": accuracy.text,
+    "offers": lambda cells: offers.offers(cells, "offers"),
+    "offers-quickstart": lambda cells: offers.offers(cells, "offers-quickstart"),
+    "offers-validation": lambda cells: offers.offers(cells, "offers-validation"),
+}
+
+
+def drawings(name: str, cells: Cells) -> list[Drawing]:
+    """What there is to draw of a study's cells."""
+    return DRAWN[name](cells) if cells and name in DRAWN else []
+
+
+def write(summaries: Summaries, folder: str | Path) -> list[Path]:
+    """Draw everything; figures that no summary asks for any more are removed. Returns the files."""
+    from feduca.reproduce.page import shown  # the page names our files: it imports us
+    from feduca.reproduce.study import STUDIES
+
+    folder = Path(folder)
+    found = [one for name in STUDIES for one in drawings(name, shown(name, summaries))]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in {path.name for path in folder.glob("*.svg")} - {f"{one.name}.svg" for one in found}:
+            (folder / old).unlink()
+        written = [folder / f"{one.name}.svg" for one in found]
+        for one, path in zip(found, written):
+            path.write_text(svg(one))
+    except OSError as error:
+        raise InputError(f"cannot write figures to {folder}: {error.strerror}; choose another folder") from None
+    return written
