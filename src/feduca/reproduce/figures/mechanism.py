@@ -134,9 +134,9 @@ def strategies(cells: Cells) -> list[Drawing]:
 
 def misreporting(cells: Cells) -> list[Drawing]:
     """Participation and accuracy by how much everybody inflates."""
-    x = [float(cell["labels"]["inflation"]) for cell in cells]
 
     def draw(figure: Any) -> None:
+        x = [float(cell["labels"]["inflation"]) for cell in cells]
         panels = figure.subplots(1, 2)
         for axes, which, i in zip(panels, ("participation", "accuracy"), (2, 0)):
             axes.plot(x, percent(cells, f"{which}_mean"), "o-", color=BLUE, label="ours")
