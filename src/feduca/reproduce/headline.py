@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from feduca.reproduce.page import read
+from feduca.reproduce.figures.style import title
+from feduca.reproduce.page import arguments, read
 
 Summaries = Mapping[str, Sequence[Mapping[str, Any]]]
 
 START, END = "<!-- headline -->", "<!-- /headline -->"
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")]
-NAMES = {"cifar10": "CIFAR-10", "fmnist": "Fashion-MNIST"}
 ROWS = (  # what README calls it, the study, the method
     ("FedAvg, Eq. 1", "table1", "fedavg"),
     ("FedProx, Eq. 1", "table1", "fedprox"),
@@ -32,7 +30,7 @@ ROWS = (  # what README calls it, the study, the method
 
 def table(summaries: Summaries) -> str:
     """One row per method, one column per data set and split; a row without any run is left out."""
-    lines = ["| | " + " | ".join(f"{NAMES[data]} ({split.replace(',', ', ')})" for data, split in COLUMNS) + " |"]
+    lines = ["| | " + " | ".join(title(column) for column in COLUMNS) + " |"]
     lines.append("|---|" + "---:|" * len(COLUMNS))
     for label, study, method in ROWS:
         found = {(c["data"], c["split"]): c for c in summaries.get(study, ()) if _is(c, method)}
@@ -62,6 +60,6 @@ def put(text: str, summaries: Summaries) -> str:
 
 
 if __name__ == "__main__":
-    results, target = (sys.argv[1:] + ["results", "README.md"][len(sys.argv) - 1 :])[:2]
-    Path(target).write_text(put(Path(target).read_text(), read(Path(results))))
+    results, target = arguments("README.md")
+    target.write_text(put(target.read_text(), read(results)))
     print(f"written to {target}")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-Cells = Sequence[Mapping[str, Any]]
+from feduca.reproduce.page import arguments
+from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
 
 COLUMNS = (  # title, key, decimals of a percentage
     ("participation %", "participation_mean", 1),
@@ -29,25 +29,18 @@ COLUMNS = (  # title, key, decimals of a percentage
 
 def table(cells: Cells, quitting: bool = False) -> str:
     """One row per cell; columns that no cell knows are left out."""
-    axes = [axis for axis in dict.fromkeys(a for cell in cells for a in cell["labels"]) if axis != "study"]
-    columns = [
-        column
-        for column in COLUMNS
-        if any(cell.get(column[1]) is not None for cell in cells) and (quitting or column[1] != "members_share")
+    axes = axes_of(cells)
+    columns = [column for column in COLUMNS if quitting or column[1] != "members_share"]
+    rows = [
+        [*(cell["labels"].get(axis, "") for axis in axes), *(_shown(cell.get(key), n) for _, key, n in columns)]
+        for cell in cells
     ]
-    lines = [
-        "| " + " | ".join([*axes, *(title for title, _, _ in columns)]) + " |",
-        "|" + "---|" * len(axes) + "---:|" * len(columns),
-    ]
-    for cell in cells:
-        shown = [cell["labels"].get(axis, "") for axis in axes] + [_shown(cell.get(k), d) for _, k, d in columns]
-        lines.append("| " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+    return markdown([*axes, *(title for title, _, _ in columns)], rows, len(axes))
 
 
 def _shown(value: float | None, decimals: int | None) -> str:
     if value is None:
-        return "-"
+        return NOTHING
     return f"{value:.2f}" if decimals is None else f"{100 * value:.{decimals}f}"
 
 
@@ -56,16 +49,18 @@ def deeds(found: Mapping[str, Any]) -> str:
 
     def points(value: Mapping[str, float | None]) -> str:
         error = "" if value["stderr"] is None else f" +- {100 * value['stderr']:.1f}"
-        return "-" if value["mean"] is None else f"{100 * value['mean']:+.1f}{error}"
+        return NOTHING if value["mean"] is None else f"{100 * value['mean']:+.1f}{error}"
 
-    lines = [
-        "| method | deed | its own accuracy, points | the others' | shared model's | better / worse off |",
-        "|---|---|---:|---:|---:|---:|",
+    titles = ["method", "deed", "its own accuracy, points", "the others'", "shared model's", "better / worse off"]
+    rows = [
+        [
+            *(row[key] for key in ("method", "deed")),
+            *(points(row[key]) for key in ("own", "others", "accuracy")),
+            f"{row['gained']:.0%} / {row['lost']:.0%}",
+        ]
+        for row in found["rows"]
     ]
-    for row in found["rows"]:
-        cells = [row["method"], row["deed"], *(points(row[key]) for key in ("own", "others", "accuracy"))]
-        lines.append("| " + " | ".join([*cells, f"{row['gained']:.0%} / {row['lost']:.0%}"]) + " |")
-    return "\n".join(lines)
+    return markdown(titles, rows, 2)
 
 
 def block(name: str, results: Path) -> str:
@@ -97,5 +92,5 @@ def filled(page: str, results: Path) -> str:
 
 
 if __name__ == "__main__":
-    where, target = (Path(word) for word in (sys.argv[1:] + ["results", "docs/offers.md"][len(sys.argv) - 1 :])[:2])
+    where, target = arguments("docs/offers.md")
     target.write_text(filled(target.read_text(), where))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce.claims import ALSO, Summaries, register
+from feduca.reproduce.claims.judging import where
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
 from feduca.reproduce.study import STUDIES, ordered
@@ -54,6 +55,13 @@ ABOUT = {
     "offers-quickstart": "Beyond the paper: tailored offers with 42 validation examples a silo.",
     "offers-validation": "Beyond the paper: tailored offers with very few validation examples.",
 }
+
+
+def arguments(target: str) -> tuple[Path, Path]:
+    """RESULTS and what is to be written, from the command line; where they usually are if it does not say."""
+    told = sys.argv[1:3]
+    results, written = (*told, *("results", target)[len(told) :])
+    return Path(results), Path(written)
 
 
 def read(folder: Path) -> Summaries:
@@ -126,15 +134,15 @@ def _commands(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
 
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
     """Where the cells come from: device, precision, commit, rounds, seeds."""
-    places: dict[str, list[Mapping[str, Any]]] = {}
+    sources: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
         precision = f" in {cell['precision']}" if cell.get("precision") else ""
         seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
-        where = f"{cell['device']}{precision}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
-        places.setdefault(where, []).append(cell)
-    if len(places) == 1:
-        return f"{next(iter(places))}."
-    return "; ".join(f"{where}: {len(some)} of {len(cells)} cells" for where, some in places.items()) + "."
+        source = f"{cell['device']}{precision}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
+        sources.setdefault(source, []).append(cell)
+    if len(sources) == 1:
+        return f"{next(iter(sources))}."
+    return "; ".join(f"{source}: {len(some)} of {len(cells)} cells" for source, some in sources.items()) + "."
 
 
 def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -148,7 +156,7 @@ def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
         rows.append(row)
     titles = [*axes, "silos", "classes per silo", "training examples per silo"]
     pictures = [
-        f"![{', '.join(cell['labels'].values())}: examples of each class in each silo](../results/{file})"
+        f"![{where(cell)}: examples of each class in each silo](../results/{file})"
         for cell in cells
         for file in cell["files"]
         if file.endswith(".svg")
@@ -161,6 +169,6 @@ def _span(values: Sequence[int]) -> str:
 
 
 if __name__ == "__main__":
-    results, target = (sys.argv[1:] + ["results", "docs/reproduction.md"][len(sys.argv) - 1 :])[:2]
-    Path(target).write_text(page(read(Path(results))))
+    results, target = arguments("docs/reproduction.md")
+    target.write_text(page(read(results)))
     print(f"written to {target}")

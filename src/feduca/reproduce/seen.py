@@ -7,9 +7,8 @@ from typing import Any
 
 from feduca.records import mean
 from feduca.reproduce import paper
-from feduca.reproduce.tables import LATE, Cell, Cells, gap, pointwise_bound, theirs
-
-BASELINES = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws")
+from feduca.reproduce.claims.judging import BASELINES, pct, points, where
+from feduca.reproduce.tables import LATE, Cell, Cells, gap, known, pointwise_bound, theirs
 
 
 def sentence(name: str, cells: Cells) -> str:
@@ -26,22 +25,14 @@ def _range(values: list[float]) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def _points(value: float) -> str:
-    return f"{100 * value:+.1f} points"
-
-
-def _where(cell: Cell) -> str:
-    return ", ".join(cell["labels"].values())
-
-
 def _accuracies(cells: Cells) -> str:
     differences = [(c["accuracy_mean"] - theirs(c)[0], c) for c in cells if theirs(c)[0] is not None]
     if not differences:
         return ""
-    worst, where = max(differences, key=lambda item: abs(item[0]))
+    worst, there = max(differences, key=lambda item: abs(item[0]))
     typical = mean([abs(value) for value, _ in differences]) or 0.0
     text = f"Over {len(differences)} cells that the paper prints, ours differ from it by {100 * typical:.1f} points on average"
-    text += f" (most: {_points(worst)}, {_where(where)})"
+    text += f" (most: {points(worst)}, {where(there)})"
     feduca = [abs(value) for value, c in differences if c["method"] == "feduca"]
     if feduca:
         text += f"; FedUCA's by at most {100 * max(feduca):.1f}"
@@ -87,7 +78,7 @@ def _delta(cells: Cells) -> str:
         return ""
     high, low = max(shares, key=lambda d: shares[d]), min(shares, key=lambda d: shares[d])
     return (
-        f"Participation lies between {100 * shares[low]:.1f} % (delta {low}) and {100 * shares[high]:.1f} % (delta {high});"
+        f"Participation lies between {pct(shares[low])} (delta {low}) and {pct(shares[high])} (delta {high});"
         f" the paper's between {100 * min(paper.DELTA_PARTICIPATION.values()):.0f} and"
         f" {100 * max(paper.DELTA_PARTICIPATION.values()):.0f} %."
     )
@@ -107,20 +98,18 @@ def _strategies(cells: Cells) -> str:
         one, five = (_at(cells, data=data, n_s=n, schedule="lagged") for n in ("1", "5"))
         if one is not None and five is not None:
             printed = [paper.STRATEGIES.get((data, n)) for n in ("1", "5")]
-            text = f"on {data} participation {_points(five['participation_mean'] - one['participation_mean'])}"
-            text += f" and accuracy {_points(five['accuracy_mean'] - one['accuracy_mean'])}"
+            text = f"on {data} participation {points(five['participation_mean'] - one['participation_mean'])}"
+            text += f" and accuracy {points(five['accuracy_mean'] - one['accuracy_mean'])}"
             if printed[0] and printed[1]:
-                text += (
-                    f" (paper: {_points(printed[1][1] - printed[0][1])} and {_points(printed[1][0] - printed[0][0])})"
-                )
+                text += f" (paper: {points(printed[1][1] - printed[0][1])} and {points(printed[1][0] - printed[0][0])})"
             parts.append(text)
     return f"Five strategies instead of one, lagged: {'; '.join(parts)}." if parts else ""
 
 
 def _concavity(cells: Cells) -> str:
-    known = [f"{c['r2']:.2f} on {c['data']}" for c in cells if c["r2"] is not None]
+    listed = [f"{c['r2']:.2f} on {c['data']}" for c in cells if c["r2"] is not None]
     fits = [c["fits"] for c in cells if c.get("fits")]
-    text = f"R^2 is {', '.join(known)}" if known else ""
+    text = f"R^2 is {', '.join(listed)}" if listed else ""
     if fits:
         share = mean([f["above"] for f in fits]) or 0.0
         text += f"; {100 * share:.0f} % of the fits are above .8, the worst quarter below {min(f['quarter'] for f in fits):.2f}"
@@ -130,7 +119,7 @@ def _concavity(cells: Cells) -> str:
 def _discrepancy(cells: Cells) -> str:
     shares, growth = [], []
     for cell in cells:
-        curve, bound = [v for v in cell["discrepancy"] or [] if v is not None], pointwise_bound(cell)
+        curve, bound = known(cell["discrepancy"]), pointwise_bound(cell)
         if curve and bound:
             shares.append(max(curve) / bound)
         if len(curve) >= 2 * LATE and (early := mean(curve[:LATE])):
@@ -148,8 +137,8 @@ def _discrepancy(cells: Cells) -> str:
 def _misreporting(cells: Cells) -> str:
     honest = _at(cells, inflation="0")
     parts = [
-        f"+{c['labels']['inflation']} %: participation {_points(c['participation_mean'] - honest['participation_mean'])},"
-        f" accuracy {_points(c['accuracy_mean'] - honest['accuracy_mean'])}"
+        f"+{c['labels']['inflation']} %: participation {points(c['participation_mean'] - honest['participation_mean'])},"
+        f" accuracy {points(c['accuracy_mean'] - honest['accuracy_mean'])}"
         for c in cells
         if honest is not None and c is not honest
     ]
@@ -168,8 +157,8 @@ def _cost(cells: Cells) -> str:
 def _schedules(cells: Cells) -> str:
     lagged = _at(cells, method="feduca")
     parts = [
-        f"{c['labels']['method']} {_points(c['accuracy_mean'] - lagged['accuracy_mean'])} of accuracy,"
-        f" {_points(c['participation_mean'] - lagged['participation_mean'])} of participation"
+        f"{c['labels']['method']} {points(c['accuracy_mean'] - lagged['accuracy_mean'])} of accuracy,"
+        f" {points(c['participation_mean'] - lagged['participation_mean'])} of participation"
         for c in cells
         if lagged is not None and c is not lagged and c["mechanism"] == "feduca"
     ]
@@ -186,10 +175,8 @@ def _rules(cells: Cells) -> str:
             and (second := _at(cells, data=data, rule="Eq. 2", method=method)) is not None
         ]
         for first, second in pairs:
-            shares = [100 * c["participation_mean"] for c in (first, second)]
-            parts.append(
-                f"{method} on {first['data']} keeps {shares[0]:.1f} % under Eq. 1 and {shares[1]:.1f} % under Eq. 2"
-            )
+            one, two = (pct(c["participation_mean"]) for c in (first, second))
+            parts.append(f"{method} on {first['data']} keeps {one} under Eq. 1 and {two} under Eq. 2")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
@@ -216,14 +203,14 @@ def _causes(cells: Cells) -> str:
 
 def _offers(cells: Cells) -> str:
     found = [c for c in cells if c["labels"].get("method", "").startswith(("least-concession", "best-mixture"))]
-    known = [
+    main = [
         c for c in found if c.get("ceiling_accuracy_mean") is not None and c["labels"].get("study", "main") == "main"
     ]
-    if not known:
+    if not main:
         return ""
-    best = max(known, key=lambda c: c["participation_mean"])
-    text = f"{_where(best)} keeps most silos: {100 * best['participation_mean']:.1f} %, at an accuracy"
-    text += f" {_points(best['accuracy_mean'] - best['ceiling_accuracy_mean'])} from forcing everybody in"
+    best = max(main, key=lambda c: c["participation_mean"])
+    text = f"{where(best)} keeps most silos: {pct(best['participation_mean'])}, at an accuracy"
+    text += f" {points(best['accuracy_mean'] - best['ceiling_accuracy_mean'])} from forcing everybody in"
     if best.get("better_off_share") is not None:
         text += f"; {100 * best['better_off_share']:.0f} % of its silos are better off than alone"
     return text + "."

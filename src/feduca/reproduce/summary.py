@@ -216,17 +216,22 @@ def _ceiling(cell: Mapping[str, Any], forced: Mapping[str, Any] | None) -> dict[
     return {"ceiling_accuracy_mean": mean([by_seed.get(seed, np.nan) for seed in cell["seeds"]])}
 
 
+def alone(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> list[list[float | None]] | None:
+    """What each silo of each seed would have had alone: as the run itself knows, or from the row in which nobody ever joins."""
+    if cell.get("alone_test") is not None or solo is None or not solo.get("deployed_test"):
+        return cell.get("alone_test")
+    by_seed = dict(zip(solo["seeds"], solo["deployed_test"]))
+    return [by_seed[seed] for seed in cell["seeds"]] if all(seed in by_seed for seed in cell["seeds"]) else None
+
+
 def _better_off(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> dict[str, float | None]:
     """Silos of all seeds together; the worst silo both over everything and as the mean over seeds."""
-    deployed, alone = cell.get("deployed_test"), cell.get("alone_test")
-    if deployed is not None and alone is None and solo is not None and solo.get("deployed_test"):
-        by_seed = dict(zip(solo["seeds"], solo["deployed_test"]))
-        alone = [by_seed[seed] for seed in cell["seeds"]] if all(seed in by_seed for seed in cell["seeds"]) else None
-    if deployed is None or alone is None:
+    deployed, without = cell.get("deployed_test"), alone(cell, solo)
+    if deployed is None or without is None:
         return {}
-    gains = np.array(deployed, float) - np.array(alone, float)
+    gains = np.array(deployed, float) - np.array(without, float)
     return {
-        "alone_test_mean": mean(np.array(alone, float)),
+        "alone_test_mean": mean(np.array(without, float)),
         "better_off_share": float((gains > 0).mean()),
         "not_worse_share": float((gains >= 0).mean()),
         "gain_mean": mean(gains),

@@ -21,7 +21,7 @@ def table(name: str, cells: Cells) -> str:
         return _participation(cells)
     if name == "rules":
         return _rules(cells)
-    axes = [axis for axis in dict.fromkeys(a for cell in cells for a in cell["labels"]) if axis != "study"]
+    axes = axes_of(cells)
     columns = COLUMNS.get(name, _OURS_AND_THEIRS)
     if name == "cost":
         columns = _cost(cells)
@@ -41,6 +41,16 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -
     text = ["| " + " | ".join(line) + " |" for line in lines]
     text.insert(1, "|" + "".join("---|" if i < words else "---:|" for i in kept))
     return "\n".join(text)
+
+
+def axes_of(cells: Cells) -> list[str]:
+    """What the cells of a study differ in; which part of it they belong to is said elsewhere."""
+    return [axis for axis in dict.fromkeys(a for cell in cells for a in cell["labels"]) if axis != "study"]
+
+
+def known(values: Sequence[float | None] | None) -> list[float]:
+    """What is defined of a curve."""
+    return [value for value in values or [] if value is not None]
 
 
 def percent(value: float | None, spread: float | None = None) -> str:
@@ -110,8 +120,8 @@ def pointwise_bound(cell: Cell) -> float | None:
 
 def _of_curve(choose: Callable[[list[float]], float | None]) -> Callable[[Cell], str]:
     def show(cell: Cell) -> str:
-        known = [value for value in cell["discrepancy"] or [] if value is not None]
-        return number(choose(known), 4) if known else NOTHING
+        curve = known(cell["discrepancy"])
+        return number(choose(curve), 4) if curve else NOTHING
 
     return show
 
@@ -150,7 +160,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         (f"mean of the first {LATE}", _of_curve(lambda curve: mean(curve[:LATE]))),
         (f"mean of the last {LATE}", _of_curve(lambda curve: mean(curve[-LATE:]))),
         ("bound (n_s - 1)/N", lambda c: number(pointwise_bound(c), 4)),
-        ("bound in expectation", lambda c: number(mean(_floats(c["discrepancy_bound_expected"])), 4)),
+        ("bound in expectation", lambda c: number(mean(c["discrepancy_bound_expected"] or []), 4)),
         _SEEDS,
     ),
     "schedules": (("memory", lambda c: c["memory"]), *_ACCURACY, *_PARTICIPATION, _HOLDS, _SEEDS),
@@ -159,10 +169,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 
 def number_difference(ours: float | None, theirs: float | None) -> str:
     return NOTHING if ours is None or theirs is None else f"{ours - theirs:+.2f}"
-
-
-def _floats(values: Sequence[float | None] | None) -> list[float]:
-    return [value for value in values or [] if value is not None]
 
 
 def _cost(cells: Cells) -> tuple[Column, ...]:

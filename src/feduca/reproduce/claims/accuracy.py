@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
 from feduca.reproduce import paper
 from feduca.reproduce.claims.judging import (
@@ -13,6 +14,7 @@ from feduca.reproduce.claims.judging import (
     FAILS,
     HOLDS,
     NAMES,
+    TEXT,
     Cell,
     Claim,
     Missing,
@@ -30,48 +32,57 @@ from feduca.reproduce.claims.judging import (
     need,
     noise,
     pct,
+    place,
     points,
     printed,
+    rivals,
     seeds,
     share,
+    study,
     table,
     tolerance,
 )
 
 LEAD = "clear, and the paper's size; in direction: clear"
-TEXT = ("20news", "0.5,1.0")
-
-
-def _at(data: str, split: str) -> str:
-    return f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
 
 
 def _where(data: str) -> str:
     return "Table 1" if data != "20news" else "Appendix, table on text"
 
 
-def _rivals(data: str) -> tuple[str, ...]:
-    """The baselines that the paper has on this data."""
-    return tuple(method for method in BASELINES if (data, "0.5,1.0", method) in paper.ACCURACY)
+def _ahead(ours: Cell, others: Iterable[Cell], beside: str = "") -> Verdict:
+    """Clearly more accurate than the best of the others."""
+    rival = max(others, key=lambda cell: accuracy(cell).mean)
+    mine, best = accuracy(ours), accuracy(rival)
+    word = HOLDS if mine.mean - best.mean > noise(mine, best) else FAILS
+    return Verdict(word, f"{pct(mine.mean)} against {pct(best.mean)} ({NAMES[rival['method']]}){beside}{seeds(ours)}")
+
+
+def _leads(summaries: Summaries, ahead: str, behind: str) -> dict[str, tuple[float, float]]:
+    """By column of Table 1: how much more accurate one method is than another, and what would be clear."""
+    found = {}
+    for name, pair in columns(summaries, ahead, behind):
+        ours, theirs = (accuracy(cell) for cell in pair)
+        found[name] = (ours.mean - theirs.mean, noise(ours, theirs))
+    return found
+
+
+def _everywhere(leads: Mapping[str, tuple[float, float]]) -> str:
+    return HOLDS if all(lead > clear for lead, clear in leads.values()) else FAILS
 
 
 def _best(data: str, split: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         feduca = table(summaries, data, split, "feduca")
-        rival = max((table(summaries, data, split, m) for m in _rivals(data)), key=lambda c: accuracy(c).mean)
-        ours, best = accuracy(feduca), accuracy(rival)
-        control = find(summaries, "text" if data == "20news" else "table1", data=data, split=split, method="uniform")
+        control = find(summaries, study(data), data=data, split=split, method="uniform")
         beside = (
             ""
             if control is None
             else f"; constant uniform weights under FedUCA's rule reach {pct(accuracy(control).mean)}"
         )
-        word = HOLDS if ours.mean - best.mean > noise(ours, best) else FAILS
-        return Verdict(
-            word, f"{pct(ours.mean)} against {pct(best.mean)} ({NAMES[rival['method']]}){beside}{seeds(feduca)}"
-        )
+        return _ahead(feduca, (table(summaries, data, split, method) for method in rivals(data)), beside)
 
-    text = f"FedUCA is the most accurate of the {len(_rivals(data)) + 1} methods on {_at(data, split)}"
+    text = f"FedUCA is the most accurate of the {len(rivals(data)) + 1} methods on {place(data, split)}"
     return from_runs(_where(data), text, "clearly ahead of the best other", judge)
 
 
@@ -82,7 +93,7 @@ def _lead(data: str, split: str, ahead: str, behind: str, where: str = "") -> Cl
     def judge(summaries: Summaries) -> Verdict:
         return gain(table(summaries, data, split, ahead), table(summaries, data, split, behind), theirs)
 
-    text = f"{NAMES[ahead]} leads {NAMES[behind]} by {size:.1f} points on {_at(data, split)}"
+    text = f"{NAMES[ahead]} leads {NAMES[behind]} by {size:.1f} points on {place(data, split)}"
     return from_runs(where or _where(data), text, LEAD, judge)
 
 
@@ -107,7 +118,7 @@ def _level(data: str, split: str, method: str) -> Claim:
         word = HOLDS if abs(ours.mean - theirs.mean) <= tolerance(ours, theirs) else FAILS
         return Verdict(word, f"ours {pct(ours.mean)}{spread}, {points(ours.mean - theirs.mean)}{seeds(cell)}")
 
-    text = f"{NAMES[method]} reaches {100 * theirs.mean:.2f} % on {_at(data, split)}"
+    text = f"{NAMES[method]} reaches {100 * theirs.mean:.2f} % on {place(data, split)}"
     return from_runs(_where(data), text, "the paper's figure", judge)
 
 
@@ -131,7 +142,7 @@ def _order(data: str, split: str) -> Claim:
         listed = f"; clearly the other way: {', '.join(turned)}" if turned else ""
         return Verdict(word, f"{same} of {len(pairs)} pairs clearly in the paper's order{listed}")
 
-    text = f"the order of methods on {_at(data, split)}: {', '.join(NAMES[m] for m in ordered)}"
+    text = f"the order of methods on {place(data, split)}: {', '.join(NAMES[m] for m in ordered)}"
     criterion = "every pair that the paper separates clearly is so here; in direction: most are, none clearly reversed"
     return from_runs(_where(data), text, criterion, judge)
 
@@ -159,26 +170,17 @@ def _spread(method: str) -> Claim:
 
 
 def _all_leads(summaries: Summaries) -> Verdict:
-    found = {}
-    for name, (feduca, ws) in columns(summaries, "feduca", "fedavg-ws"):
-        ours = accuracy(feduca), accuracy(ws)
-        found[name] = (ours[0].mean - ours[1].mean, noise(*ours))
+    found = _leads(summaries, "feduca", "fedavg-ws")
     if not all(any(split in name for name in found) for split in paper.SPLITS):
         raise Missing("columns of table1 for both splits")
     listed = ", ".join(f"{name} {100 * lead:+.1f}" for name, (lead, _) in found.items())
-    return Verdict(
-        HOLDS if all(lead > clear for lead, clear in found.values()) else FAILS, f"leads in points: {listed}"
-    )
+    return Verdict(_everywhere(found), f"leads in points: {listed}")
 
 
 def _attrition(summaries: Summaries) -> Verdict:
-    lost = {}
-    for name, (forced, free) in columns(summaries, "forced", "fedavg"):
-        ours = accuracy(forced), accuracy(free)
-        lost[name] = (ours[0].mean - ours[1].mean, noise(*ours))
+    lost = _leads(summaries, "forced", "fedavg")
     listed = ", ".join(f"{name} {100 * loss:.1f}" for name, (loss, _) in lost.items())
-    word = HOLDS if all(loss > clear for loss, clear in lost.values()) else FAILS
-    return Verdict(word, f"points that FedAvg loses against everybody forced in: {listed}")
+    return Verdict(_everywhere(lost), f"points that FedAvg loses against everybody forced in: {listed}")
 
 
 def _worsens(summaries: Summaries) -> Verdict:
@@ -217,21 +219,15 @@ def _random(summaries: Summaries) -> str:
 
 def _isolated(summaries: Summaries) -> Verdict:
     """FedUCA beside constant uniform weights under FedUCA's own rule: only the weights differ."""
-    found = {}
-    for name, (feduca, control) in columns(summaries, "feduca", "uniform"):
-        ours = accuracy(feduca), accuracy(control)
-        found[name] = (ours[0].mean - ours[1].mean, noise(*ours))
+    found = _leads(summaries, "feduca", "uniform")
     listed = ", ".join(f"{name} {100 * lead:+.1f}" for name, (lead, _) in found.items())
-    word = HOLDS if all(lead > clear for lead, clear in found.values()) else FAILS
-    return Verdict(word, f"FedUCA minus constant uniform weights under the same rule (Eq. 2), in points: {listed}")
+    words = "FedUCA minus constant uniform weights under the same rule (Eq. 2), in points"
+    return Verdict(_everywhere(found), f"{words}: {listed}")
 
 
 def _same_memory(summaries: Summaries) -> Verdict:
-    feduca = need(summaries, "schedules", method="feduca")
-    rival = max((need(summaries, "schedules", method=m) for m in BASELINES), key=lambda c: accuracy(c).mean)
-    ours, best = accuracy(feduca), accuracy(rival)
-    word = HOLDS if ours.mean - best.mean > noise(ours, best) else FAILS
-    return Verdict(word, f"{pct(ours.mean)} against {pct(best.mean)} ({NAMES[rival['method']]}){seeds(feduca)}")
+    feduca, *others = (need(summaries, "schedules", method=method) for method in ("feduca", *BASELINES))
+    return _ahead(feduca, others)
 
 
 def _memory(summaries: Summaries) -> Verdict:
@@ -261,7 +257,7 @@ def _steady(summaries: Summaries) -> Verdict:
 
 
 def _strongest(summaries: Summaries) -> Verdict:
-    ours = {method: accuracy(table(summaries, *TEXT, method)) for method in _rivals("20news")}
+    ours = {method: accuracy(table(summaries, *TEXT, method)) for method in rivals("20news")}
     best = max(ours, key=lambda method: ours[method].mean)
     ahead = ours[best].mean - ours["aaggff"].mean
     word = HOLDS if best == "aaggff" else DIRECTION if ahead <= noise(ours[best], ours["aaggff"]) else FAILS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 
 from feduca.reproduce import paper
@@ -20,20 +19,21 @@ from feduca.reproduce.claims.judging import (
     block,
     cells,
     curve,
+    errors,
     find,
     from_runs,
-    need,
     seeds,
+    table,
 )
+from feduca.reproduce.tables import known
 
 WHERE = "Appendix, discrepancy"
 START = "; ours start from random weights, not from uniform ones"
 
 
 def _cell(summaries: Summaries, data: str) -> Cell:
-    return find(summaries, "discrepancy", data=data, split="0.5,1.0") or need(
-        summaries, "table1", data=data, split="0.5,1.0", method="feduca"
-    )
+    viewed = find(summaries, "discrepancy", data=data, split="0.5,1.0")
+    return viewed or table(summaries, data, "0.5,1.0", "feduca")
 
 
 def _curve(summaries: Summaries, data: str) -> list[float | None]:
@@ -41,10 +41,10 @@ def _curve(summaries: Summaries, data: str) -> list[float | None]:
 
 
 def _mean(values: list[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    if not known:
+    found = known(values)
+    if not found:
         raise Missing("discrepancy by round")
-    return statistics.fmean(known)
+    return statistics.fmean(found)
 
 
 def _expected(n: int, delta: float) -> float:
@@ -57,7 +57,7 @@ def _of(data: str) -> list[Claim]:
     pointwise = (paper.N_S - 1) / n
 
     def below(summaries: Summaries) -> Verdict:
-        worst = max(value for value in _curve(summaries, data) if value is not None)
+        worst = max(known(_curve(summaries, data)))
         word = HOLDS if worst <= pointwise / 2 else DIRECTION if worst <= pointwise else FAILS
         return Verdict(
             word, f"largest round {worst:.3f} of {pointwise:.2f} (mean over seeds){seeds(_cell(summaries, data))}"
@@ -70,8 +70,7 @@ def _of(data: str) -> list[Claim]:
     def rises(summaries: Summaries) -> Verdict:
         rounds = _curve(summaries, data)
         first, then = block(rounds, 1, 10), block(rounds, 21, 40)
-        clear = 2 * math.sqrt((first.std or 0.0) ** 2 / first.n + (then.std or 0.0) ** 2 / then.n)
-        up = then.mean - first.mean
+        up, clear = then.mean - first.mean, errors((first, then)) or 0.0
         word = HOLDS if up > max(clear, 0.1 * first.mean) else FAILS
         return Verdict(word, f"rounds 1-10 {first.mean:.4f}, 21-40 {then.mean:.4f}{START if word == FAILS else ''}")
 

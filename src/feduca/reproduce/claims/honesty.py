@@ -16,6 +16,7 @@ from feduca.reproduce.claims.judging import (
     Summaries,
     Verdict,
     accuracy,
+    both,
     from_runs,
     need,
     noise,
@@ -38,13 +39,8 @@ def _level(inflation: str) -> Claim:
 
     def judge(summaries: Summaries) -> Verdict:
         cell = need(summaries, "misreporting", inflation=inflation)
-        ours = accuracy(cell)
-        close = abs(ours.mean - theirs) <= tolerance(ours, Figure(theirs, spread, 3)), abs(share(cell) - part) <= 0.05
-        missed = [name for name, fits in zip(("accuracy", "participation"), close) if not fits]
-        off = f"; off: {' and '.join(missed)}" if missed else ""
-        return Verdict(
-            HOLDS if all(close) else FAILS, f"ours {pct(share(cell))} and {pct(ours.mean)}{off}{seeds(cell)}"
-        )
+        word, off = both(cell, Figure(theirs, spread, 3), part)
+        return Verdict(word, f"ours {pct(share(cell))} and {pct(accuracy(cell).mean)}{off}{seeds(cell)}")
 
     text = f"everybody inflating by {inflation} % leaves {pct(part)} participation and {pct(theirs)} accuracy"
     return from_runs(WHERE, text, "both the paper's figures", judge)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from feduca.reproduce import paper
+from feduca.reproduce.tables import Cell, known
 
 HOLDS, DIRECTION, FAILS, UNTESTED = "holds", "holds in direction", "does not hold", "not testable here"
 WORDS = (HOLDS, DIRECTION, FAILS, UNTESTED)
 
 Summaries = Mapping[str, Any]  # by study: a list of cells (a few are one dictionary: audit)
-Cell = Mapping[str, Any]
 
 PROOF, SILENT = "mathematics or the protocol decides", "-"  # criteria of claims that no run is asked about
 
@@ -29,6 +29,7 @@ NAMES = {
 }
 BASELINES = tuple(name for name in NAMES if name != "feduca")
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist", "cifar100") for split in paper.SPLITS]
+TEXT = ("20news", "0.5,1.0")
 
 ONE_SEED = (
     0.05  # without a spread over seeds: less than this is called noise (FedUCA's spread on CIFAR-10 is 1 to 3 points)
@@ -100,6 +101,11 @@ def find(summaries: Summaries, study: str, /, **wanted: str) -> Cell | None:
     return None
 
 
+def where(cell: Cell) -> str:
+    """A cell's place in words."""
+    return ", ".join(cell["labels"].values())
+
+
 def need(summaries: Summaries, study: str, /, **wanted: str) -> Cell:
     """The same; `Missing` where there is none."""
     cell = find(summaries, study, **wanted)
@@ -111,13 +117,23 @@ def need(summaries: Summaries, study: str, /, **wanted: str) -> Cell:
 def entry(cell: Cell, key: str) -> Any:
     """A field of a cell; `Missing` where it was not recorded."""
     if cell.get(key) is None:
-        raise Missing(f"{key} in the summary of {', '.join(cell['labels'].values())}")
+        raise Missing(f"{key} in the summary of {where(cell)}")
     return cell[key]
 
 
+def study(data: str) -> str:
+    """Table 1, or the table about text."""
+    return "text" if data == "20news" else "table1"
+
+
 def table(summaries: Summaries, data: str, split: str, method: str) -> Cell:
-    """A cell of Table 1, or of the table about text."""
-    return need(summaries, "text" if data == "20news" else "table1", data=data, split=split, method=method)
+    """A cell of the paper's tables of accuracies."""
+    return need(summaries, study(data), data=data, split=split, method=method)
+
+
+def rivals(data: str) -> tuple[str, ...]:
+    """The baselines that the paper has on this data."""
+    return tuple(method for method in BASELINES if (data, "0.5,1.0", method) in paper.ACCURACY)
 
 
 def columns(summaries: Summaries, *methods: str) -> Iterator[tuple[str, tuple[Cell, ...]]]:
@@ -128,7 +144,7 @@ def columns(summaries: Summaries, *methods: str) -> Iterator[tuple[str, tuple[Ce
         there = [cell for cell in row if cell is not None]
         if len(there) == len(row):
             found += 1
-            yield f"{DATA[data]} ({split})", tuple(there)
+            yield place(data, split), tuple(there)
     if not found:
         raise Missing(f"column of table1 with {', '.join(methods)}")
 
@@ -157,8 +173,7 @@ def printed(data: str, split: str, method: str) -> Figure:
 def errors(figures: Sequence[Figure]) -> float | None:
     """Two standard errors of a sum or difference of means; None where one has no spread."""
     squares = [f.std**2 / f.n if f.std is not None and f.n > 1 else None for f in figures]
-    known = [square for square in squares if square is not None]
-    return 2 * math.sqrt(sum(known)) if len(known) == len(squares) else None
+    return 2 * math.sqrt(sum(known(squares))) if None not in squares else None
 
 
 def noise(*figures: Figure) -> float:
@@ -194,10 +209,16 @@ def gain(ahead: Cell, behind: Cell, theirs: tuple[Figure, Figure]) -> Verdict:
     lead, printed_lead = (pair[0].mean - pair[1].mean for pair in (ours, theirs))
     clear = noise(*ours)
     word = sized(lead, printed_lead, clear, tolerance(*ours, *theirs))
-    within = " (within noise)" if abs(lead) <= clear else ""
-    return Verdict(
-        word, f"ours {points(lead)}{within}: {pct(ours[0].mean)} against {pct(ours[1].mean)}{seeds(ahead, behind)}"
-    )
+    levels = f"{pct(ours[0].mean)} against {pct(ours[1].mean)}"
+    return Verdict(word, f"{change(lead, clear)}: {levels}{seeds(ahead, behind)}")
+
+
+def both(cell: Cell, theirs: Figure, part: float) -> tuple[str, str]:
+    """The verdict on an accuracy and a participation that the paper gives together, and which of them is off."""
+    ours = accuracy(cell)
+    close = abs(ours.mean - theirs.mean) <= tolerance(ours, theirs), abs(share(cell) - part) <= 0.05
+    missed = [name for name, fits in zip(("accuracy", "participation"), close) if not fits]
+    return (HOLDS, "") if not missed else (FAILS, f"; off: {' and '.join(missed)}")
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -221,16 +242,16 @@ def curve(cell: Cell, key: str) -> list[float | None]:
     """A quantity by round, of runs of full length."""
     values = entry(cell, key)
     if len(values) < 100:
-        raise Missing(f"run of 100 rounds for {', '.join(cell['labels'].values())}")
+        raise Missing(f"run of 100 rounds for {where(cell)}")
     return values
 
 
 def block(values: Sequence[float | None], first: int, last: int) -> Figure:
     """Mean and spread over rounds `first` to `last`, counted from 1."""
-    known = [value for value in values[first - 1 : last] if value is not None]
-    if len(known) < 2:
+    found = known(values[first - 1 : last])
+    if len(found) < 2:
         raise Missing(f"values in rounds {first} to {last}")
-    return Figure(statistics.fmean(known), statistics.stdev(known), len(known))
+    return Figure(statistics.fmean(found), statistics.stdev(found), len(found))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -243,6 +264,16 @@ def pct(value: float) -> str:
 
 def points(value: float) -> str:
     return f"{100 * value:+.1f} points"
+
+
+def change(value: float, clear: float) -> str:
+    """A difference of ours, and whether noise could have made it."""
+    return f"ours {points(value)}" + (" (within noise)" if abs(value) <= clear else "")
+
+
+def place(data: str, split: str) -> str:
+    """A column of the paper's tables; its text has one split only."""
+    return f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
 
 
 def seeds(*chosen: Cell) -> str:

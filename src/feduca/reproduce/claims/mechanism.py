@@ -15,7 +15,9 @@ from feduca.reproduce.claims.judging import (
     Summaries,
     Verdict,
     accuracy,
+    both,
     cells,
+    change,
     columns,
     correlation,
     entry,
@@ -30,6 +32,7 @@ from feduca.reproduce.claims.judging import (
     share_noise,
     silent,
     sized,
+    table,
     tolerance,
 )
 
@@ -68,9 +71,8 @@ def _delta_change(low: str, high: str) -> Claim:
 
     def judge(summaries: Summaries) -> Verdict:
         found = _deltas(summaries)
-        change, clear = share(found[high]) - share(found[low]), share_noise(found[high], found[low])
-        within = " (within noise)" if abs(change) <= clear else ""
-        return Verdict(sized(change, theirs, clear, 0.05), f"ours {points(change)}{within}; by delta: {_shares(found)}")
+        moved, clear = share(found[high]) - share(found[low]), share_noise(found[high], found[low])
+        return Verdict(sized(moved, theirs, clear, 0.05), f"{change(moved, clear)}; by delta: {_shares(found)}")
 
     verb = "rises" if theirs > 0 else "falls"
     text = f"participation {verb} by {100 * abs(theirs):.0f} points from delta = {low} to {high}"
@@ -173,12 +175,8 @@ def _strategy_level(data: str, n_s: str) -> Claim:
 
     def judge(summaries: Summaries) -> Verdict:
         cell = _strategy(summaries, data, n_s)
-        ours = accuracy(cell)
-        close = abs(ours.mean - theirs) <= tolerance(ours, Figure(theirs, 0.0, 3)), abs(share(cell) - part) <= 0.05
-        word = HOLDS if all(close) else FAILS
-        missed = [name for name, fits in zip(("accuracy", "participation"), close) if not fits]
-        off = f"; off: {' and '.join(missed)}" if missed else ""
-        return Verdict(word, f"ours {pct(ours.mean)} and {pct(share(cell))}{off}{seeds(cell)}")
+        word, off = both(cell, Figure(theirs, 0.0, 3), part)
+        return Verdict(word, f"ours {pct(accuracy(cell).mean)} and {pct(share(cell))}{off}{seeds(cell)}")
 
     text = f"n_s = {n_s} reaches {pct(theirs)} accuracy and {pct(part)} participation on {DATA[data]}"
     return from_runs("Section 4.2, table", text, "both the paper's figures", judge)
@@ -200,10 +198,9 @@ def _more_strategies(data: str) -> list[Claim]:
     def learnt(summaries: Summaries) -> Verdict:
         few, many = _strategy(summaries, data, "1"), _strategy(summaries, data, "5")
         ours = accuracy(few), accuracy(many)
-        change, clear = ours[1].mean - ours[0].mean, noise(*ours)
-        within = " (within noise)" if abs(change) <= clear else ""
-        word = sized(change, five[0] - one[0], clear, tolerance(*ours))
-        return Verdict(word, f"ours {points(change)}{within}{seeds(few, many)}")
+        moved, clear = ours[1].mean - ours[0].mean, noise(*ours)
+        word = sized(moved, five[0] - one[0], clear, tolerance(*ours))
+        return Verdict(word, f"{change(moved, clear)}{seeds(few, many)}")
 
     def diminishing(summaries: Summaries) -> Verdict:
         row = [share(_strategy(summaries, data, n)) for n in ("1", "5", "10")]
@@ -237,9 +234,7 @@ def _more_strategies(data: str) -> list[Claim]:
 
 def _fit(data: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
-        cell = find(summaries, "concavity", data=data) or need(
-            summaries, "table1", data=data, split="0.5,1.0", method="feduca"
-        )
+        cell = find(summaries, "concavity", data=data) or table(summaries, data, "0.5,1.0", "feduca")
         r2 = entry(cell, "r2")
         word = HOLDS if r2 >= paper.R2[data] - 0.05 else DIRECTION if r2 > 0.5 else FAILS
         return Verdict(word, f"ours R^2 = {r2:.2f}{seeds(cell)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from feduca.reproduce import paper
 from feduca.reproduce.claims.judging import (
     BASELINES,
@@ -10,6 +12,8 @@ from feduca.reproduce.claims.judging import (
     FAILS,
     HOLDS,
     NAMES,
+    TEXT,
+    Cell,
     Claim,
     Summaries,
     Verdict,
@@ -21,19 +25,22 @@ from feduca.reproduce.claims.judging import (
     from_runs,
     need,
     pct,
+    place,
+    rivals,
     seeds,
     share,
     share_noise,
+    study,
     table,
 )
+from feduca.reproduce.tables import known
 
-TEXT = ("20news", "0.5,1.0")
 COLLAPSED = ("fedavg", "fedprox", "aaggff")
 RULES = {"Eq. 1": "accuracy", "Eq. 2": "utility"}  # as a summary names them
 
 
 def _beside(summaries: Summaries, data: str, split: str) -> str:
-    control = find(summaries, "text" if data == "20news" else "table1", data=data, split=split, method="random")
+    control = find(summaries, study(data), data=data, split=split, method="random")
     return "" if control is None else f"; random weights under the same rule keep {pct(share(control))}"
 
 
@@ -55,8 +62,8 @@ def _level(data: str, split: str, method: str, where: str) -> Claim:
         beside = _beside(summaries, data, split) if method == "feduca" else ""
         return Verdict(word, f"ours {pct(share(cell))}{beside}{seeds(cell)}")
 
-    at = f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
-    return from_runs(where, f"{NAMES[method]} keeps {pct(theirs)} of the clients on {at}", "the paper's figure", judge)
+    text = f"{NAMES[method]} keeps {pct(theirs)} of the clients on {place(data, split)}"
+    return from_runs(where, text, "the paper's figure", judge)
 
 
 def _range(data: str, split: str) -> Claim:
@@ -71,31 +78,27 @@ def _range(data: str, split: str) -> Claim:
     return from_runs("Section 4, results", text, "within five points of that range", judge)
 
 
-def _more(data: str, split: str) -> Claim:
-    rivals = [m for m in BASELINES if (data, split, m) in paper.ACCURACY]
+def _keeps_most(ours: Cell, others: Iterable[Cell]) -> Verdict:
+    """Clearly more than the best of the others."""
+    rival = max(others, key=share)
+    word = HOLDS if share(ours) - share(rival) > share_noise(ours, rival) else FAILS
+    return Verdict(word, f"{pct(share(ours))} against {pct(share(rival))} ({NAMES[rival['method']]}){seeds(ours)}")
 
+
+def _more(data: str, split: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         feduca = table(summaries, data, split, "feduca")
-        rival = max((table(summaries, data, split, method) for method in rivals), key=share)
-        ahead = share(feduca) - share(rival)
-        word = HOLDS if ahead > share_noise(feduca, rival) else FAILS
-        return Verdict(
-            word, f"{pct(share(feduca))} against {pct(share(rival))} ({NAMES[rival['method']]}){seeds(feduca)}"
-        )
+        return _keeps_most(feduca, (table(summaries, data, split, method) for method in rivals(data)))
 
-    at = f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
+    text = f"FedUCA keeps more clients than any baseline on {place(data, split)}"
     where = "Section 4, results" if data != "20news" else "Appendix, text"
-    return from_runs(where, f"FedUCA keeps more clients than any baseline on {at}", "clearly above the best", judge)
+    return from_runs(where, text, "clearly above the best", judge)
 
 
 def _mitigates(split: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         incfl = table(summaries, "cifar10", split, "incfl")
-        rival = max((table(summaries, "cifar10", split, method) for method in COLLAPSED), key=share)
-        word = HOLDS if share(incfl) - share(rival) > share_noise(incfl, rival) else FAILS
-        return Verdict(
-            word, f"{pct(share(incfl))} against {pct(share(rival))} ({NAMES[rival['method']]}){seeds(incfl)}"
-        )
+        return _keeps_most(incfl, (table(summaries, "cifar10", split, method) for method in COLLAPSED))
 
     text = f"IncFL keeps more clients than FedAvg, FedProx and AAggFF-S on CIFAR-10 ({split})"
     return from_runs("Section 4, results", text, "clearly above the best of the three", judge)
@@ -134,7 +137,7 @@ def _never_empty(summaries: Summaries) -> Verdict:
     least = {}
     for name, (feduca,) in columns(summaries, "feduca"):
         one = 1 / paper.CLIENTS[feduca["data"]]
-        least[name] = (min(value for value in curve(feduca, "participation_by_round") if value is not None), one)
+        least[name] = (min(known(curve(feduca, "participation_by_round"))), one)
     listed = ", ".join(f"{name} {pct(low)}" for name, (low, _) in least.items())
     word = HOLDS if all(low >= one - 1e-4 for low, one in least.values()) else FAILS
     return Verdict(word, f"least participation of a round, mean over seeds: {listed}")
@@ -171,12 +174,10 @@ def _rational(summaries: Summaries) -> Verdict:
 
 def _same_rule(data: str, rule: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
-        feduca = need(summaries, "rules", data=data, rule=RULES[rule], method="feduca")
-        rival = max((need(summaries, "rules", data=data, rule=RULES[rule], method=m) for m in BASELINES), key=share)
-        word = HOLDS if share(feduca) - share(rival) > share_noise(feduca, rival) else FAILS
-        return Verdict(
-            word, f"{pct(share(feduca))} against {pct(share(rival))} ({NAMES[rival['method']]}){seeds(feduca)}"
+        feduca, *others = (
+            need(summaries, "rules", data=data, rule=RULES[rule], method=method) for method in ("feduca", *BASELINES)
         )
+        return _keeps_most(feduca, others)
 
     text = f"with identical participation dynamics ({rule} for everybody) FedUCA keeps the most clients on {DATA[data]}"
     return from_runs("Section 4, baselines", text, "clearly above the best baseline", judge)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from feduca.reproduce.figures import write
-from feduca.reproduce.page import read
+from feduca.reproduce.page import arguments, read
 
 if __name__ == "__main__":
-    results, target = (sys.argv[1:] + ["results", "docs/images/reproduction"][len(sys.argv) - 1 :])[:2]
-    for file in write(read(Path(results)), target):
+    results, target = arguments("docs/images/reproduction")
+    for file in write(read(results), target):
         print(f"{file}  {file.stat().st_size} bytes")

@@ -20,6 +20,7 @@ from feduca.reproduce.figures.style import (
     panels,
     rows,
 )
+from feduca.reproduce.summary import alone
 from feduca.reproduce.tables import Cell, Cells
 
 Panel = tuple[tuple[str, str], ...]  # all labels but the method's: what they are and what they say
@@ -80,14 +81,9 @@ def _gain(name: str, gains: Sequence[tuple[Cell, np.ndarray]]) -> Drawing:
 
 def _gains(cell: Cell, cells: Cells) -> np.ndarray | None:
     """What each silo of each seed gained over its model alone, on data no decision saw, in points."""
-    deployed, alone = cell.get("deployed_test"), cell.get("alone_test")
-    if deployed is not None and alone is None:
-        solo = next((c for c in cells if c["rule"] == "never" and c.get("start") and c["start"] == cell["start"]), None)
-        by_seed = dict(zip(solo["seeds"], solo["deployed_test"])) if solo is not None else {}
-        alone = [by_seed[seed] for seed in cell["seeds"]] if all(seed in by_seed for seed in cell["seeds"]) else None
-    if deployed is None or alone is None:
-        return None
-    return 100 * (numbers(deployed) - numbers(alone)).ravel()
+    solo = (c for c in cells if c["rule"] == "never" and c.get("start") and c["start"] == cell.get("start"))
+    deployed, without = cell.get("deployed_test"), alone(cell, next(solo, None))
+    return None if deployed is None or without is None else 100 * (numbers(deployed) - numbers(without)).ravel()
 
 
 def _panel(cell: Cell) -> Panel:
