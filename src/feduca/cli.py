@@ -220,7 +220,9 @@ def reproduce(
     ] = None,
     device: Device = None,
     out: Out = "runs",
-    results: Annotated[str, typer.Option(help="Folder for summaries.")] = "results",
+    results: Annotated[
+        str | None, typer.Option(help="Folder for summaries.", show_default="results; with --smoke OUT/smoke/results")
+    ] = None,
     lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
     as_json: Json = False,
     again: Again = False,
@@ -239,7 +241,9 @@ def reproduce(
         changes["engine.device"] = device
     if smoke:
         typer.echo("smoke: small stand-in data (digits), figures are not comparable with the paper's", err=True)
-        out, results = f"{out}/smoke", f"{out}/smoke/results"
+        out = f"{out}/smoke"
+        results = results or f"{out}/results"
+    results = results or "results"
     with _repeatable(), display.study(name) as watch:
         summary = run_study(
             name,

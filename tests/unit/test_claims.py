@@ -143,6 +143,7 @@ def world(reverse_accuracy=False, contrary=False):
             0.5,
             0.5,
             seconds=100.0 if contrary and m != "fedavg" else s,
+            seconds_allocate=6.0,
             peak_mb=2.0 * mb if contrary and m != "fedavg" else mb,
         )
         for m, (s, mb) in paper.COST.items()

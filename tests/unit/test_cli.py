@@ -280,6 +280,13 @@ def test_a_smoke_table_has_no_paper_columns(capsys):
     assert "paper" not in out
 
 
+def test_a_smoke_summary_goes_where_it_is_told(capsys):
+    there = ("--smoke", "--only", "data=cifar10", "--results", "elsewhere")
+    assert feduca("reproduce", "concavity", *there, capsys=capsys)[0] == 0
+    assert Path("elsewhere/concavity.json").is_file()
+    assert not Path("runs/smoke/results").exists()
+
+
 def test_a_misspelt_study_gets_a_suggestion(capsys):
     code, _, err = feduca("reproduce", "dleta", capsys=capsys)
     assert code == 2
