@@ -20,6 +20,7 @@ from feduca.types import Announcements, Array, Measurements, Reports, Scores
 
 _SCORES, _PARTS = ("global_", "own", "offered"), ("accuracy", "loss")
 _MAPPINGS = ("test", "told", "points")
+_PLACES = "points.places"
 _PLAIN = tuple(f.name for f in fields(Measurements) if f.name not in (*_SCORES, *_MAPPINGS))
 NAMES = (*(f"{name}.{part}" for name in _SCORES for part in _PARTS), *_PLAIN)  # what every silo measures
 KINDS = {"evaluations": int, "examples": int, "capped": bool}  # all others are floats
@@ -102,6 +103,7 @@ def _stacked(parts: Sequence[Mapping[str, np.ndarray]]) -> Measurements:
             seen.setdefault(name, Counter())[values.shape[1:]] += 1
     whole = {}
     for name, shapes in seen.items():
+        shapes = seen.get(_PLACES, shapes) if name.startswith("points.") else shapes  # all of a silo's points, or none
         shape = shapes.most_common(1)[0][0]
         nothing = np.full((1, *shape), np.nan)
         rows = [part.get(name, nothing) for part in parts]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from feduca import api
 from feduca.errors import ConfigError
 from feduca.reproduce import STUDIES, reproduce
 from feduca.reproduce.claims import CLAIMS
@@ -70,6 +71,40 @@ def test_fill_takes_over_the_same_run_of_another_study(tmp_path):
     assert other["rounds"] == 2  # another configuration is another run
     cost = reproduce("cost", keep={"method": ["feduca"]}, **here)[0]
     assert cost["seconds"] != one["seconds"]  # a clock of its own
+
+
+def test_fill_takes_nothing_over_that_has_other_seeds(tmp_path):
+    here = {"smoke": True, "out": tmp_path / "runs", "results": tmp_path}
+    chosen = {"data": ["cifar10"], "split": ["0.5,1.0"], "method": ["feduca"]}
+    reproduce("table1", keep=chosen, settings={"seeds": [0, 1]}, **here)
+    (cell,) = reproduce("misreporting", keep={"inflation": ["0"]}, fill=True, **here)
+    assert cell["seeds"] == [0]
+
+
+def test_a_small_version_does_not_replace_the_real_one(tmp_path):
+    (tmp_path / "delta.json").write_text(json.dumps([{"labels": {"delta": "1"}, "data": "cifar10", "seeds": [0]}]))
+    with pytest.raises(ConfigError, match="holds runs on cifar10, which --smoke would replace"):
+        reproduce("delta", smoke=True, out=tmp_path, results=tmp_path)
+
+
+def test_a_study_of_time_warms_up_and_lets_no_run_go_beside_another(tmp_path, monkeypatch):
+    seen: list[tuple[str, int]] = []
+    run, run_many = api.run, api.run_many
+
+    def warmed(recipe, **options):
+        if "out" not in options:  # a run of its own comes through here as well
+            seen.append((recipe.mechanism["name"], options["rounds"]))
+        return run(recipe, **options)
+
+    def timed(jobs, **options):
+        seen.append(("side by side", len(jobs) if options["lockstep"] > 1 else 1))
+        return run_many(jobs, **options)
+
+    monkeypatch.setattr(api, "run", warmed)
+    monkeypatch.setattr(api, "run_many", timed)
+    where = {"out": tmp_path, "results": tmp_path}
+    reproduce("cost", smoke=True, keep={"method": ["fedavg", "feduca"]}, lockstep=9, **where)
+    assert seen == [("fedavg", 2), ("side by side", 1), ("feduca", 2), ("side by side", 1)]
 
 
 def test_only_restricts_an_axis_and_says_what_there_is(tmp_path):

@@ -183,11 +183,11 @@ def world(reverse_accuracy=False, contrary=False):
 
 
 def split_of(data, split, contrary):
-    """Groups of silos with disjoint classes, more uneven at .5; or, contrary, everybody with the same even data."""
+    """Groups of silos with disjoint classes, more uneven at .5; or, contrary, everybody with the same data, uneven at 1."""
     classes, size = (100, 20) if data == "cifar100" else (10, 5)
     if contrary:
-        even = [[10] * classes for _ in range(10)]
-        return {"labels": {"data": data, "split": split}, "data": data, "train": even, "validation": even}
+        same = [[10 if split == "0.5,1.0" else 200, *[10] * (classes - 1)] for _ in range(10)]
+        return {"labels": {"data": data, "split": split}, "data": data, "train": same, "validation": same}
     heavy = 200 if split == "0.5,1.0" else 40
 
     def silo(first, favourite):

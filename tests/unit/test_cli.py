@@ -236,7 +236,7 @@ def test_several_seeds_are_for_compare(capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on(number, capsys):
-    command = [sys.executable, "-m", "feduca", "run", "--rounds", "200", "--set", "checkpoint.every_s=0"]
+    command = [sys.executable, "-m", "feduca", "run", "--rounds", "5000", "--set", "checkpoint.every_s=0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 120

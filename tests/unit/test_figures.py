@@ -63,10 +63,11 @@ def test_numbers_in_words_are_not_rounded_with_the_coordinates():
 
 
 def test_figures_of_no_summary_go_and_a_bad_folder_is_told(tmp_path):
-    (tmp_path / "old.svg").write_text("")
+    for name in ("table1-old.svg", "mine.svg"):
+        (tmp_path / name).write_text("")
     written = write({"delta": SUMMARIES["delta"]}, tmp_path)
     assert [path.name for path in written] == ["delta.svg", "jensen.svg"]
-    assert {path.name for path in tmp_path.iterdir()} == {"delta.svg", "jensen.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {"delta.svg", "jensen.svg", "mine.svg"}  # not ours to remove
     with pytest.raises(InputError, match="cannot write figures to"):
         write({"delta": SUMMARIES["delta"]}, tmp_path / "delta.svg" / "below")
 

@@ -262,6 +262,25 @@ BAD_MESSAGES = {
 }
 
 
+def test_odd_points_of_one_silo_leave_the_others_alone(scene):
+    """Losses are optional: a silo that sends some, of another length, must not decide the shape of everybody's points."""
+    _, _, asked = scene[:3]
+    few = {"points.places": [0.5] * 3, "points.values": [0.5] * 3}
+    for odd in (few | {"points.losses": [0.5] * 3}, few):
+        rows = []
+        for k in range(len(asked.clients)):
+            told = {"points.places": [0.1] * 5, "points.values": [0.2] * 5} if k != 1 else odd
+            raw = message(scene) | {"client": int(asked.clients[k]), "measurements": told}
+            rows.append(doors.read(raw, asked, int(asked.clients[k]), FAMILY))
+        assert all(list(row.status) == ["joined"] for row in rows)
+        whole = messages.together(rows, asked.round, asked.theta, FAMILY.size)
+        assert "refused" not in admit(scene, whole).reports.status
+        points = whole.measurements.points
+        assert {column.shape for column in points.values()} == {(len(rows), 5)}
+        assert np.isnan(points["values"][1]).all()
+        assert (points["values"][[0, 2]] == 0.2).all()
+
+
 @pytest.mark.parametrize("what", BAD_MESSAGES)
 def test_bad_messages_are_refused(scene, what):
     spoil, reason = BAD_MESSAGES[what]

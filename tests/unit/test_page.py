@@ -58,10 +58,11 @@ def test_views_show_the_runs_of_the_study_they_view():
 
 
 def test_the_command_names_the_precision_and_old_cells_stay_silent():
-    fast, old = cell({"delta": "1"}, device="H200", precision="bf16"), cell({"delta": "10"})
+    fast = cell({"delta": "1"}, device="H200", precision="bf16", seeds=[0])
+    old = cell({"delta": "10"}, seeds=[0, 1, 2])  # the recipe's
     del old["precision"]
     text = page({"delta": [fast, old]})
-    assert "$ feduca reproduce delta --device cuda --set engine.precision=bf16  # 1 of 2 cells" in text
+    assert "$ feduca reproduce delta --device cuda --set engine.precision=bf16 --set seeds=[0]  # 1 of 2 cells" in text
     assert "$ feduca reproduce delta  # 1 of 2 cells" in text
     assert "cpu, commit abc" in text
 

@@ -97,7 +97,7 @@ def test_bilstm_is_pytorchs_lstm():
 
 @pytest.mark.parametrize("size", [(9, 10), (8, 8), (2, 2), (1, 2), (1, 1)], ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize(
-    ("stride", "padding", "kernel"), [(1, 0, 5), (1, 1, 3), (2, 1, 3), (2, 3, 7), (2, 0, 1), (1, 0, 1)]
+    ("stride", "padding", "kernel"), [(1, 0, 5), (1, 1, 3), (2, 1, 3), (2, 3, 7), (2, 0, 1), (1, 0, 1), (3, 1, 1)]
 )
 def test_im2col_is_conv2d(stride, padding, kernel, size):
     if min(size) + 2 * padding < kernel:
@@ -118,6 +118,7 @@ def test_only_taps_that_meet_the_image_are_used():
     assert live(2, 3, 2, 1) == (slice(1, 3), (0, 0))
     assert live(8, 3, 1, 1) == (slice(0, 3), (1, 1))
     assert live(9, 3, 2, 0) == (slice(0, 3), (0, 0))
+    assert live(1, 1, 3, 1) == (slice(0, 1), (1, -1))  # no window meets the image
 
 
 def pictures(n=160, classes=4):

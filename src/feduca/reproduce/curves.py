@@ -51,7 +51,7 @@ def fits(results: Sequence[RunResult]) -> dict[str, float | None] | None:
 
 def curves(result: RunResult) -> dict[str, Any] | None:
     """Representative curves of a run: measured utility and loss on the grid, with the fitted parameters of both."""
-    kept = [r for r in _checked(result) if _is_kept(r) and any(value is not None for value in r["r2"])]
+    kept = [r for r in _checked(result) if _is_kept(r) and any(value is not None for value in _fitted(r))]
     if not kept:
         return None
     config = result.config["utility"]
@@ -60,7 +60,7 @@ def curves(result: RunResult) -> dict[str, Any] | None:
     shown = [
         _curve(record, k, which, fit, config["nodes"])
         for record in chosen.values()
-        for which, k in _representatives(record["r2"]).items()
+        for which, k in _representatives(_fitted(record)).items()
     ]
     places = kept[0]["utility_points"]["places"][config["nodes"] :]
     return {
@@ -70,6 +70,12 @@ def curves(result: RunResult) -> dict[str, Any] | None:
         "grid": [round(place, 6) for place in places],
         "shown": shown,
     }
+
+
+def _fitted(record: Mapping[str, Any]) -> list[float | None]:
+    """R^2 silo by silo; None also where a loss is missing or beyond bounds."""
+    losses = record["utility_points"]["losses"]
+    return [r2 if row is not None and None not in row else None for r2, row in zip(record["r2"], losses)]
 
 
 def _curve(record: Mapping[str, Any], k: int, which: str, fit: UtilityFamily, nodes: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from feduca.reproduce.claims import ALSO, Summaries, register
 from feduca.reproduce.claims.judging import where
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
-from feduca.reproduce.study import STUDIES, ordered
+from feduca.reproduce.study import STUDIES, ordered, plan
 from feduca.reproduce.tables import markdown, table
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
@@ -29,9 +29,11 @@ How to read it:
   percent, ± the standard deviation over seeds. *Eq. 1 holds* is how often the shared model really was better for a silo,
   whichever rule was in force.
 - `paper` is what the paper prints, `difference` is ours minus the paper's in points, `-` means that there is no such figure.
-- Baselines decide by Eq. 1, FedUCA by Eq. 2, as in the paper. Rows that are ours: `uniform` and `random` weights under FedUCA's
-  rule (the controls), `forced` (FedAvg with everybody made to join: the ceiling), `feduca-fresh` and `feduca-maximum` (the
-  weights just solved are the ones used; as many participants as can be).
+- Baselines decide by Eq. 1, FedUCA by Eq. 2, as in the paper. Where a silo sits out, the server goes on with its last model
+  under the baselines and with its last update under FedUCA; `schedules` has all methods with updates.
+- Rows that are ours: `uniform` and `random` weights under FedUCA's rule (the controls), `forced` (FedAvg with everybody
+  made to join: the ceiling), `feduca-fresh` and `feduca-maximum` (the weights just solved are the ones used; as many participants
+  as can be).
 - A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by side);
   neither changes results beyond float rounding.
 """
@@ -121,10 +123,14 @@ def _tables(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
 def _commands(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
     """The command, with the settings that the cells were run with; one line for each kind of setting."""
     counts: dict[str, int] = {}
+    seeds = {json.dumps(dict(c.labels), sort_keys=True): c.recipe.seeds for c in plan(name)}
     for cell in cells:
         words = ["$ feduca reproduce", name, *(["--device cuda"] if cell.get("device", "cpu") != "cpu" else [])]
         if cell.get("precision", "fp32") != "fp32":  # the recipes' default
             words.append(f"--set engine.precision={cell['precision']}")
+        asked = seeds.get(json.dumps(cell["labels"], sort_keys=True))
+        if asked and cell.get("seeds", asked) != asked:
+            words.append("--set seeds=" + json.dumps(cell["seeds"]).replace(" ", ""))
         line = " ".join(words)
         counts[line] = counts.get(line, 0) + 1
     if len(counts) > 1:

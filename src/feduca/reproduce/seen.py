@@ -108,11 +108,13 @@ def _strategies(cells: Cells) -> str:
 
 def _concavity(cells: Cells) -> str:
     listed = [f"{c['r2']:.2f} on {c['data']}" for c in cells if c["r2"] is not None]
-    fits = [c["fits"] for c in cells if c.get("fits")]
+    fits = {c["data"]: c["fits"] for c in cells if c.get("fits")}
     text = f"R^2 is {', '.join(listed)}" if listed else ""
-    if fits:
-        share = mean([f["above"] for f in fits]) or 0.0
-        text += f"; {100 * share:.0f} % of the fits are above .8, the worst quarter below {min(f['quarter'] for f in fits):.2f}"
+    shares = ", ".join(
+        f"{100 * f['above']:.0f} % on {data} (a quarter below {f['quarter']:.2f})" for data, f in fits.items()
+    )
+    if shares:
+        text += f"; of the fits that have one, above .8 are {shares}"
     return text + "." if text else ""
 
 

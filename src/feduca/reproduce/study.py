@@ -33,7 +33,7 @@ STUDIES = (
     "offers-validation",
 )
 
-TIMED = ("cost",)  # studies whose clock counts: another study's runs may have gone side by side
+TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself, after two rounds that do not count
 
 Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
 
@@ -97,7 +97,7 @@ def reproduce(
     """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
 
     Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
-    are not run again even where their runs are gone, as on a machine that was lent for an hour; a cell that is the same run as
+    are not run again even where their runs are gone; a cell that is the same run as
     one of another study in that folder is taken over from there.
     """
     if again and fill:
@@ -117,11 +117,16 @@ def reproduce(
         if taken:
             known = {_place(cell): cell for cell in beside(list(known.values()))}
             _write(path, list(known.values()))
+    if smoke:
+        _spare(chosen, known, path)
     total = sum(len(cell.recipe.seeds) for cell in missing)
     done = 0
+    lockstep = 1 if name in TIMED else lockstep
     for batch in _batches(missing, lockstep):
         watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
         jobs = [(cell.recipe, seed) for cell in batch for seed in cell.recipe.seeds]
+        if name in TIMED:  # loads libraries and compiles
+            api.run(batch[0].recipe, rounds=min(2, batch[0].recipe.rounds))
         finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again))
         for cell in batch:
             summary = summarise(cell, [next(finished) for _ in cell.recipe.seeds])
@@ -167,13 +172,23 @@ def _summarised(cell: Cell, known: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _elsewhere(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    """This cell as another summary of the folder knows it: the same configuration, at least these seeds."""
+    """This cell as another summary of the folder knows it: the same configuration, the same seeds."""
     wanted = cell.recipe.hash()
     for name in STUDIES:
         for found in _read(folder / f"{name}.json"):
-            if found.get("config_hash") == wanted and set(cell.recipe.seeds) <= set(found["seeds"]):
+            if found.get("config_hash") == wanted and sorted(cell.recipe.seeds) == sorted(found["seeds"]):
                 return taken_over(cell, found)
     return None
+
+
+def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """A small version never takes the place of the real one."""
+    for cell in chosen:
+        there = known.get(_place({"labels": dict(cell.labels)}))
+        if there is not None and there["data"] != cell.recipe.task.data:
+            raise ConfigError(
+                f"{path} holds runs on {there['data']}, which --smoke would replace: give another --results"
+            )
 
 
 def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -55,6 +55,8 @@ def live(size: int, kernel: int, stride: int, padding: int) -> tuple[slice, tupl
     """
     last = (size + 2 * padding - kernel) // stride * stride  # where the last window begins, in the padded image
     taps = slice(max(0, padding - last), min(kernel, size + padding))
+    if taps.start >= taps.stop:  # windows that miss the image altogether
+        taps = slice(0, kernel)
     before = padding - taps.start
     return taps, (before, last + taps.stop - taps.start - size - before)
 

@@ -317,7 +317,7 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
 
     Client k of federation f is silo `sum of earlier sizes + k`, and keeps the random streams it has alone: pass `train`
     one seed per client. The examples are shared, not copied. Each federation keeps its own `chunk`: so many examples are
-    evaluated at a time for every one of them, in the same slices as alone.
+    evaluated at a time for every one of them; in the same slices as alone, where all ask at once.
     """
     if not tasks:
         raise ConfigError("nothing to merge: give at least one task")

@@ -38,6 +38,7 @@ from feduca.reproduce.claims.judging import (
     rivals,
     seeds,
     share,
+    share_noise,
     study,
     table,
     tolerance,
@@ -55,7 +56,9 @@ def _ahead(ours: Cell, others: Iterable[Cell], beside: str = "") -> Verdict:
     rival = max(others, key=lambda cell: accuracy(cell).mean)
     mine, best = accuracy(ours), accuracy(rival)
     word = HOLDS if mine.mean - best.mean > noise(mine, best) else FAILS
-    return Verdict(word, f"{pct(mine.mean)} against {pct(best.mean)} ({NAMES[rival['method']]}){beside}{seeds(ours)}")
+    return Verdict(
+        word, f"{pct(mine.mean)} against {pct(best.mean)} ({NAMES[rival['method']]}){beside}{seeds(ours, rival)}"
+    )
 
 
 def _leads(summaries: Summaries, ahead: str, behind: str) -> dict[str, tuple[float, float]]:
@@ -240,8 +243,8 @@ def _memory(summaries: Summaries) -> Verdict:
     cell = without[0]
     kept = table(summaries, cell["data"], cell["split"], "feduca")
     fewer, less = share(kept) - share(cell), accuracy(kept).mean - accuracy(cell).mean
-    clear = noise(accuracy(kept), accuracy(cell))
-    word = HOLDS if fewer > 0.05 and less > clear else DIRECTION if fewer > 0.05 or less > clear else FAILS
+    clear, many = noise(accuracy(kept), accuracy(cell)), share_noise(kept, cell)
+    word = HOLDS if fewer > many and less > clear else DIRECTION if fewer > many or less > clear else FAILS
     return Verdict(word, f"with memory: participation {points(fewer)}, accuracy {points(less)}{seeds(kept, cell)}")
 
 

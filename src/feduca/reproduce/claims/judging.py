@@ -36,7 +36,7 @@ ONE_SEED = (
 )
 RULES = (
     "A difference is **clear** when it exceeds two standard errors over seeds (both sides' spreads) and one point; with a"
-    " single seed, when it exceeds five points. Participation has no spread in the summaries: there a difference is clear above"
+    " single seed, when it exceeds five points. For participation no spread is used: there a difference is clear above"
     " five points with one seed, above five over the root of their number with more. An accuracy, or a lead, is **the paper's**"
     " when it is within two standard errors (ours and the paper's together), never asked to be closer than two points nor"
     " allowed to be off by more than five; a participation when it is within five points. `holds in direction` is a clear"
@@ -193,7 +193,7 @@ def share(cell: Cell) -> float:
 
 
 def share_noise(*chosen: Cell) -> float:
-    """The same for participation, of which summaries hold no spread (a run is about a thousand decisions)."""
+    """The same for participation, without its spread, which older summaries do not hold (a run is about a thousand decisions)."""
     return ONE_SEED / math.sqrt(min(len(cell["seeds"]) for cell in chosen))
 
 

@@ -250,7 +250,7 @@ def _promise(summaries: Summaries) -> Verdict:
     return Verdict(word, f"realised minus promised utility, in points: {listed}")
 
 
-NO_CURVES = "the summaries keep R^2, not the curves; a run's report draws them"
+NO_CURVES = "no judge reads the curves; the section on concavity draws some, a run's report all"
 
 CLAIMS = [
     *(_delta_level(delta) for delta in paper.DELTA_PARTICIPATION),

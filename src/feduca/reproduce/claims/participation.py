@@ -82,7 +82,9 @@ def _keeps_most(ours: Cell, others: Iterable[Cell]) -> Verdict:
     """Clearly more than the best of the others."""
     rival = max(others, key=share)
     word = HOLDS if share(ours) - share(rival) > share_noise(ours, rival) else FAILS
-    return Verdict(word, f"{pct(share(ours))} against {pct(share(rival))} ({NAMES[rival['method']]}){seeds(ours)}")
+    return Verdict(
+        word, f"{pct(share(ours))} against {pct(share(rival))} ({NAMES[rival['method']]}){seeds(ours, rival)}"
+    )
 
 
 def _more(data: str, split: str) -> Claim:

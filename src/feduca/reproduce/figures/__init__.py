@@ -56,8 +56,10 @@ def write(summaries: Summaries, folder: str | Path) -> list[Path]:
     found = [one for name in STUDIES for one in drawings(name, shown(name, summaries))]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        ours = (*STUDIES, "rounds")  # how names of our figures begin
         for old in {path.name for path in folder.glob("*.svg")} - {f"{one.name}.svg" for one in found}:
-            (folder / old).unlink()
+            if old.startswith(ours):
+                (folder / old).unlink()
         written = [folder / f"{one.name}.svg" for one in found]
         for one, path in zip(found, written):
             path.write_text(svg(one))
