@@ -236,8 +236,11 @@ def test_several_seeds_are_for_compare(capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on(number, capsys):
-    command = [sys.executable, "-m", "feduca", "run", "--rounds", "5000", "--set", "checkpoint.every_s=0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "feduca", "run", "--rounds", "1000", "--set", "checkpoint.every_s=0"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
+    )  # fmt: skip
     try:
         until = time.monotonic() + 120
         while time.monotonic() < until and not [f for f in Path("runs").rglob("rounds.jsonl") if f.stat().st_size]:
