@@ -60,10 +60,19 @@ def run(
     directory = None
     if out is not None:
         runs.check_writable(Path(out))
-        directory = RunDirectory(Path(out), chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
+        directory = _directory(out, chosen, seed)
         if directory.state() == "finished" and not again and task is None:
             return runs.load(directory.path)
     return _play(chosen, seed, task, directory, watch, resuming=not again and task is None)
+
+
+def is_finished(chosen: Recipe, seed: int, out: str | Path) -> bool:
+    """Whether `run` would find this run done below `out`."""
+    return _directory(out, chosen, seed).state() == "finished"
+
+
+def _directory(out: str | Path, chosen: Recipe, seed: int) -> RunDirectory:
+    return RunDirectory(Path(out), chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
 
 
 def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None = None) -> RunResult:
@@ -106,9 +115,7 @@ class _Started:
 def _play(
     chosen: Recipe, seed: int, task: Task | None, directory: RunDirectory | None, watch: Watcher | None, resuming: bool
 ) -> RunResult:
-    device = (
-        chosen.engine.device if task is None else "cpu"
-    )  # memory of a task made elsewhere is not this run's to count
+    device = chosen.engine.device if task is None else "cpu"  # a task made elsewhere is not this run's to count
     peak.reset(device)
     experiment = build(chosen, seed, task)
     with directory or nullcontext():
@@ -187,7 +194,7 @@ def run_many(
     for i, (chosen, seed) in enumerate(jobs):
         if same[i] != i:  # one run for all cells that ask for it
             continue
-        directory = RunDirectory(Path(out), chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
+        directory = _directory(out, chosen, seed)
         if directory.state() == "finished" and not again:
             results[i] = runs.load(directory.path)
         else:
@@ -217,7 +224,7 @@ def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, wa
     with ExitStack() as stack:
         started = []
         for (chosen, seed), experiment in zip(jobs, experiments):
-            directory = RunDirectory(out, chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
+            directory = _directory(out, chosen, seed)
             stack.enter_context(directory)
             started.append(_start(chosen, seed, experiment, directory, watch, resuming=not again))
         merged = merge([experiment.task for experiment in experiments])

@@ -8,9 +8,8 @@ def reset(device: str) -> None:
     if device == "cuda":
         import torch
 
-        if not torch.cuda.is_available():  # the engine says so in words
-            return
-        torch.cuda.reset_peak_memory_stats()
+        if torch.cuda.is_available():  # else the engine says so in words
+            torch.cuda.reset_peak_memory_stats()
 
 
 def megabytes(device: str) -> float | None:

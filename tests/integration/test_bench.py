@@ -40,8 +40,7 @@ def test_the_gpu_benchmark_goes_through_and_saves_on_the_way(tmp_path, monkeypat
     from feduca.bench import gpu
 
     monkeypatch.setattr(gpu, "_cuda", lambda: True)
-    monkeypatch.setattr(gpu, "_reset_peak", lambda: None)
-    monkeypatch.setattr(gpu, "_peak_mb", lambda: 1.0)
+    monkeypatch.setattr("feduca.peak.megabytes", lambda device: 1.0)
     both = gpu.agreement
     monkeypatch.setattr(gpu, "agreement", lambda say: both(say, 2, ("cpu", "cpu")))
     saved: list[dict] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from feduca import api, config, experiment
+from feduca import api, config, experiment, peak
 from feduca.bench import Save, Say, versions
 from feduca.config import Recipe
 from feduca.errors import InputError
@@ -37,9 +37,9 @@ def run(
     }
     found |= {"commit": commit(), "rounds": rounds, "precision": chosen["cifar10", "feduca"].engine.precision}
     found["agreement"] = agreement(say)
-    _reset_peak()
+    peak.reset("cuda")
     found["cifar10_feduca_s"] = _timed(chosen["cifar10", "feduca"], say)
-    found |= {"peak_mb": _peak_mb(), "memory": _memory()}
+    found |= {"peak_mb": peak.megabytes("cuda"), "memory": _memory()}
     found["cifar10_fedavg_s"] = _timed(chosen["cifar10", "fedavg"], say)
     found["overhead"] = found["cifar10_feduca_s"] / found["cifar10_fedavg_s"] - 1
     found["fmnist_feduca_s"] = _timed(chosen["fmnist", "feduca"], say)
@@ -119,16 +119,3 @@ def _cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def _reset_peak() -> None:
-    import torch
-
-    if _cuda():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _peak_mb() -> float | None:
-    import torch
-
-    return torch.cuda.max_memory_allocated() / 2**20 if _cuda() else None

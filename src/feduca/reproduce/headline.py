@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from feduca.reproduce.claims import Summaries
 from feduca.reproduce.figures.style import title
-from feduca.reproduce.page import arguments, read
+from feduca.reproduce.page import arguments, filled, read
+from feduca.reproduce.tables import markdown
 
-Summaries = Mapping[str, Sequence[Mapping[str, Any]]]
-
-START, END = "<!-- headline -->", "<!-- /headline -->"
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")]
 ROWS = (  # what README calls it, the study, the method
     ("FedAvg, Eq. 1", "table1", "fedavg"),
@@ -30,13 +29,12 @@ ROWS = (  # what README calls it, the study, the method
 
 def table(summaries: Summaries) -> str:
     """One row per method, one column per data set and split; a row without any run is left out."""
-    lines = ["| | " + " | ".join(title(column) for column in COLUMNS) + " |"]
-    lines.append("|---|" + "---:|" * len(COLUMNS))
+    rows = []
     for label, study, method in ROWS:
         found = {(c["data"], c["split"]): c for c in summaries.get(study, ()) if _is(c, method)}
         if found:
-            lines.append(f"| {label} | " + " | ".join(_cell(found.get(column)) for column in COLUMNS) + " |")
-    return "\n".join(lines)
+            rows.append([label, *(_cell(found.get(column)) for column in COLUMNS)])
+    return markdown(["", *map(title, COLUMNS)], rows, 1)
 
 
 def _is(cell: Mapping[str, Any], method: str) -> bool:
@@ -52,14 +50,7 @@ def _cell(cell: Mapping[str, Any] | None) -> str:
     return f"{100 * cell['accuracy_mean']:.1f}{spread}{theirs}, {100 * cell['participation_mean']:.0f} % in"
 
 
-def put(text: str, summaries: Summaries) -> str:
-    """README with the table of today between its two marks."""
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{table(summaries)}\n{END}{after}"
-
-
 if __name__ == "__main__":
     results, target = arguments("README.md")
-    target.write_text(put(target.read_text(), read(results)))
+    target.write_text(filled(target.read_text(), lambda name: table(read(results))))
     print(f"written to {target}")

@@ -6,12 +6,11 @@ Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is ther
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from feduca.reproduce.page import arguments
+from feduca.reproduce.page import arguments, filled
 from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
 
 COLUMNS = (  # title, key, decimals of a percentage
@@ -81,16 +80,6 @@ def block(name: str, results: Path) -> str:
     return f"`{command}`\n\n{table(cells, part == 'quitting')}\n\n{about}"
 
 
-def filled(page: str, results: Path) -> str:
-    """The page with every marked table written anew."""
-    return re.sub(
-        r"(<!-- table (\S+) -->\n).*?(<!-- end -->)",
-        lambda m: f"{m[1]}{block(m[2], results)}\n{m[3]}",
-        page,
-        flags=re.DOTALL,
-    )
-
-
 if __name__ == "__main__":
-    where, target = arguments("docs/offers.md")
-    target.write_text(filled(target.read_text(), where))
+    results, target = arguments("docs/offers.md")
+    target.write_text(filled(target.read_text(), lambda name: block(name, results)))

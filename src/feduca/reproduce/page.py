@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from feduca.reproduce.claims import ALSO, Summaries, register
 from feduca.reproduce.claims.judging import where
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
-from feduca.reproduce.study import STUDIES, ordered, plan
+from feduca.reproduce.study import STUDIES, ordered, place, plan
 from feduca.reproduce.tables import markdown, table
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
@@ -64,6 +65,12 @@ def arguments(target: str) -> tuple[Path, Path]:
     told = sys.argv[1:3]
     results, written = (*told, *("results", target)[len(told) :])
     return Path(results), Path(written)
+
+
+def filled(text: str, block: Callable[[str], str]) -> str:
+    """A text with what stands between `<!-- table NAME -->` and `<!-- end -->` written anew by `block(NAME)`."""
+    marks = r"(<!-- table (\S+) -->\n).*?(<!-- end -->)"
+    return re.sub(marks, lambda m: f"{m[1]}{block(m[2])}\n{m[3]}", text, flags=re.DOTALL)
 
 
 def read(folder: Path) -> Summaries:
@@ -123,12 +130,12 @@ def _tables(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
 def _commands(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
     """The command, with the settings that the cells were run with; one line for each kind of setting."""
     counts: dict[str, int] = {}
-    seeds = {json.dumps(dict(c.labels), sort_keys=True): c.recipe.seeds for c in plan(name)}
+    seeds = {place(cell.labels): cell.recipe.seeds for cell in plan(name)}
     for cell in cells:
         words = ["$ feduca reproduce", name, *(["--device cuda"] if cell.get("device", "cpu") != "cpu" else [])]
         if cell.get("precision", "fp32") != "fp32":  # the recipes' default
             words.append(f"--set engine.precision={cell['precision']}")
-        asked = seeds.get(json.dumps(cell["labels"], sort_keys=True))
+        asked = seeds.get(place(cell["labels"]))
         if asked and cell.get("seeds", asked) != asked:
             words.append("--set seeds=" + json.dumps(cell["seeds"]).replace(" ", ""))
         line = " ".join(words)

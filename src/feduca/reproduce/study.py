@@ -106,36 +106,36 @@ def reproduce(
         )
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
     path = Path(results) / f"{name}.json"
-    known = {_place(cell): cell for cell in _read(path)}
+    known = _placed(_read(path))
     if name == "splits":
         return _draw(chosen, known, path, watch)
     missing = [cell for cell in chosen if not (fill and _summarised(cell, known))]
-    if fill and name not in TIMED:
-        taken = [(cell, found) for cell in missing if (found := _elsewhere(cell, path.parent)) is not None]
-        known |= {_place(found): found for _, found in taken}
-        missing = [cell for cell in missing if all(cell is not other for other, _ in taken)]
-        if taken:
-            known = {_place(cell): cell for cell in beside(list(known.values()))}
-            _write(path, list(known.values()))
     if smoke:
         _spare(chosen, known, path)
+    if fill and name not in TIMED:
+        there = _everywhere(path.parent)
+        taken = [taken_over(cell, there[_run_of(cell)]) for cell in missing if _run_of(cell) in there]
+        missing = [cell for cell in missing if _run_of(cell) not in there]
+        if taken:
+            known = _placed(beside([*(known | _placed(taken)).values()]))
+            _write(path, list(known.values()))
     total = sum(len(cell.recipe.seeds) for cell in missing)
     done = 0
     lockstep = 1 if name in TIMED else lockstep
     for batch in _batches(missing, lockstep):
         watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
         jobs = [(cell.recipe, seed) for cell in batch for seed in cell.recipe.seeds]
-        if name in TIMED:  # loads libraries and compiles
-            api.run(batch[0].recipe, rounds=min(2, batch[0].recipe.rounds))
+        if name in TIMED and (again or not all(api.is_finished(*job, out) for job in jobs)):
+            api.run(batch[0].recipe, rounds=min(2, batch[0].recipe.rounds))  # loads libraries and compiles
         finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again))
         for cell in batch:
             summary = summarise(cell, [next(finished) for _ in cell.recipe.seeds])
-            known[_place(summary)] = summary
+            known[place(summary["labels"])] = summary
         done += len(jobs)
-        known = {_place(cell): cell for cell in beside(list(known.values()))}
+        known = _placed(beside(list(known.values())))
         _write(path, list(known.values()))
     watch(total, total, "")
-    return [known[_place({"labels": dict(cell.labels)})] for cell in chosen]
+    return [known[place(cell.labels)] for cell in chosen]
 
 
 def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, watch: Watch) -> list[dict[str, Any]]:
@@ -145,10 +145,10 @@ def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, 
         shown = splits.describe(cell.recipe, cell.recipe.seeds[0], path.with_suffix(""))
         files = [f"{path.stem}/{Path(written).name}" for written in shown.pop("written")]  # seen from the summary
         summary = {"labels": dict(cell.labels), **shown, "files": files}
-        known[_place(summary)] = summary
+        known[place(summary["labels"])] = summary
         _write(path, list(known.values()))
     watch(len(chosen), len(chosen), "")
-    return [known[_place({"labels": dict(cell.labels)})] for cell in chosen]
+    return [known[place(cell.labels)] for cell in chosen]
 
 
 def _batches(chosen: Sequence[Cell], lockstep: int) -> list[list[Cell]]:
@@ -167,24 +167,25 @@ def _batches(chosen: Sequence[Cell], lockstep: int) -> list[list[Cell]]:
 
 def _summarised(cell: Cell, known: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether the summary holds this cell, from the same configuration and at least these seeds."""
-    there = known.get(_place({"labels": dict(cell.labels)}), {})
+    there = known.get(place(cell.labels), {})
     return there.get("config_hash") == cell.recipe.hash() and set(cell.recipe.seeds) <= set(there["seeds"])
 
 
-def _elsewhere(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    """This cell as another summary of the folder knows it: the same configuration, the same seeds."""
-    wanted = cell.recipe.hash()
-    for name in STUDIES:
-        for found in _read(folder / f"{name}.json"):
-            if found.get("config_hash") == wanted and sorted(cell.recipe.seeds) == sorted(found["seeds"]):
-                return taken_over(cell, found)
-    return None
+def _run_of(cell: Cell) -> tuple[str, tuple[int, ...]]:
+    """What a cell computes, whichever study asks for it."""
+    return cell.recipe.hash(), tuple(sorted(cell.recipe.seeds))
+
+
+def _everywhere(folder: Path) -> dict[tuple[str, tuple[int, ...]], dict[str, Any]]:
+    """Every cell that some study has summarised in the folder, by what it computes."""
+    found = [cell for name in STUDIES for cell in _read(folder / f"{name}.json") if "config_hash" in cell]
+    return {(cell["config_hash"], tuple(sorted(cell["seeds"]))): cell for cell in reversed(found)}  # the first study's
 
 
 def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """A small version never takes the place of the real one."""
     for cell in chosen:
-        there = known.get(_place({"labels": dict(cell.labels)}))
+        there = known.get(place(cell.labels))
         if there is not None and there["data"] != cell.recipe.task.data:
             raise ConfigError(
                 f"{path} holds runs on {there['data']}, which --smoke would replace: give another --results"
@@ -193,13 +194,17 @@ def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path:
 
 def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The cells in the order in which the study's recipe lists them, whichever was run first; strangers come last."""
-    places = {_place({"labels": dict(cell.labels)}): i for i, cell in enumerate(_cells(name, smoke=False))}
-    return sorted(map(dict, summary), key=lambda cell: places.get(_place(cell), len(places)))
+    places = {place(cell.labels): i for i, cell in enumerate(_cells(name, smoke=False))}
+    return sorted(map(dict, summary), key=lambda cell: places.get(place(cell["labels"]), len(places)))
 
 
-def _place(cell: Mapping[str, Any]) -> str:
+def place(labels: Mapping[str, str]) -> str:
     """Where a cell stands in its table; one run under a changed recipe takes the place of the earlier one."""
-    return json.dumps(cell["labels"], sort_keys=True)
+    return json.dumps(dict(labels), sort_keys=True)
+
+
+def _placed(summary: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {place(cell["labels"]): cell for cell in summary}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
