@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,3 +80,22 @@ def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int,
         with ThreadPoolExecutor(min(len(rows), os.cpu_count() or 1)) as threads:
             list(threads.map(draw, range(len(rows))))
     return Plan(index, sizes, augment)
+
+
+class Ahead:
+    """Plans drawn a round early, while a GPU trains: nothing that a round decides changes the next one's batches."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._drawn: dict[tuple, tuple[int, Future[Plan]]] = {}  # by what was asked for: the round it was drawn for
+
+    def plan(
+        self, silos: Ints, rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints
+    ) -> Plan:
+        """The same as `plan`; `silos[K]` says whose `rows` these are."""
+        asked = (silos.tobytes(), seeds.tobytes(), spec.epochs, spec.batch_size, spec.augment)
+        drawn_for, future = self._drawn.pop(asked, (None, None))
+        ready = future.result() if future is not None and drawn_for == round else plan(rows, clients, spec, round, seeds)
+        self._drawn = {key: held for key, held in self._drawn.items() if held[0] >= round}
+        self._drawn[asked] = round + 1, self._thread.submit(plan, rows, clients, spec, round + 1, seeds)
+        return ready

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from feduca.errors import ConfigError, DataError, RunError
 from feduca.rng import derive
-from feduca.tasks.batches import plan
+from feduca.tasks.batches import Ahead, plan
 from feduca.tasks.engines import Engine, Keys, Sequential, Stacked, check_device, out_of_memory
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion
@@ -91,9 +91,11 @@ class TorchTask:
         engine = ENGINES[self.settings.kind](module, layout, self.pool, self.criterion)
         object.__setattr__(self, "engine", engine)
         object.__setattr__(self, "layout", layout)
+        object.__setattr__(self, "ahead", Ahead())
 
     engine: Engine = field(init=False)
     layout: Layout = field(init=False)
+    ahead: Ahead = field(init=False, compare=False, repr=False)
 
     # What a federation asks -------------------------------------------------------------------------------------------
 
@@ -142,7 +144,11 @@ class TorchTask:
             anchor = anchor.expand(len(clients), -1) if anchor.dim() == 1 else anchor
         seeds = np.broadcast_to(np.asarray(seed, dtype=np.int64), clients.shape)
         own = np.array([self.members[k].client for k in clients])
-        batches = plan([self.members[k].rows["train"] for k in clients], own, spec, round, seeds)
+        rows = [self.members[k].rows["train"] for k in clients]
+        if self.pool.x.is_cuda:
+            batches = self.ahead.plan(clients, rows, own, spec, round, seeds)
+        else:  # a CPU that trains has no time to spare
+            batches = plan(rows, own, spec, round, seeds)
         with self._computing(spec.batch_size):
             return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
 

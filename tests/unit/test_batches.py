@@ -1,0 +1,39 @@
+"""Plans drawn a round early are the plans."""
+
+import numpy as np
+
+from feduca.tasks.batches import Ahead, plan
+from feduca.types import LocalSpec
+
+
+def same(a, b):
+    assert np.array_equal(a.index, b.index) and np.array_equal(a.sizes, b.sizes)
+    assert (a.augment is None) == (b.augment is None)
+    assert a.augment is None or np.array_equal(a.augment, b.augment)
+
+
+def test_plans_drawn_ahead_are_those_drawn_when_asked_for():
+    rows = [np.arange(7), np.arange(10, 23), np.arange(30, 35)]
+    plain = LocalSpec(epochs=2, batch_size=4, lr=0.1)
+    moved = LocalSpec(epochs=2, batch_size=4, lr=0.1, augment=True)
+    ahead = Ahead()
+    asked = [
+        (0, plain, [0, 1, 2], 5),
+        (0, moved, [0, 1, 2], 5),  # two kinds of training in one round
+        (1, plain, [0, 1, 2], 5),
+        (1, moved, [0, 2], 5),  # somebody left
+        (2, plain, [0, 1, 2], 6),  # other seeds
+        (4, moved, [0, 2], 5),  # a round was passed over
+        (3, moved, [0, 2], 5),  # and back, as a resumed run may ask
+    ]
+    for round, spec, silos, seed in asked:
+        who, seeds = np.array(silos), np.full(len(silos), seed)
+        chosen = [rows[k] for k in silos]
+        same(ahead.plan(who, chosen, who, spec, round, seeds), plan(chosen, who, spec, round, seeds))
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten():
+    ahead, rows, spec = Ahead(), [np.arange(5)], LocalSpec(epochs=1, batch_size=2, lr=0.1)
+    for round in range(20):
+        ahead.plan(np.array([round % 3]), rows, np.array([0]), spec, round, np.array([0]))
+    assert len(ahead._drawn) <= 3
