@@ -7,7 +7,8 @@ from feduca.types import LocalSpec
 
 
 def same(a, b):
-    assert np.array_equal(a.index, b.index) and np.array_equal(a.sizes, b.sizes)
+    assert np.array_equal(a.index, b.index)
+    assert np.array_equal(a.sizes, b.sizes)
     assert (a.augment is None) == (b.augment is None)
     assert a.augment is None or np.array_equal(a.augment, b.augment)
 

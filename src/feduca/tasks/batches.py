@@ -95,7 +95,9 @@ class Ahead:
         """The same as `plan`; `silos[K]` says whose `rows` these are."""
         asked = (silos.tobytes(), seeds.tobytes(), spec.epochs, spec.batch_size, spec.augment)
         drawn_for, future = self._drawn.pop(asked, (None, None))
-        ready = future.result() if future is not None and drawn_for == round else plan(rows, clients, spec, round, seeds)
+        ready = (
+            future.result() if future is not None and drawn_for == round else plan(rows, clients, spec, round, seeds)
+        )
         self._drawn = {key: held for key, held in self._drawn.items() if held[0] >= round}
         self._drawn[asked] = round + 1, self._thread.submit(plan, rows, clients, spec, round + 1, seeds)
         return ready
