@@ -10,6 +10,7 @@ Dense weights are `[in, out]`, the layout in which batched products and their gr
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -161,11 +162,20 @@ def kernels_for(x: Tensor, filters: int) -> ModuleType | None:
     return kernels_module()
 
 
+def on_gpu(x: Tensor) -> bool:
+    """Whether `x` lies where Triton's kernels run. (Tests that interpret them on a CPU say so here.)"""
+    return x.is_cuda
+
+
 @functools.cache
-def kernels_module() -> ModuleType | None:
-    """The Triton kernels, or None where Triton is not installed."""
+def kernels_module(name: str = "kernels") -> ModuleType | None:
+    """The Triton kernels in the module called `name`, or None where Triton is not installed."""
     try:
-        from feduca.tasks import kernels
+        return importlib.import_module(f"feduca.tasks.{name}")
     except ImportError:
         return None
-    return kernels
+
+
+def kernels_at(x: Tensor, name: str) -> ModuleType | None:
+    """The same, or None where they cannot run on `x`."""
+    return kernels_module(name) if on_gpu(x) else None

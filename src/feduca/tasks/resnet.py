@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from feduca.errors import DataError
 from feduca.tasks.convolution import convolve
-from feduca.tasks.networks import Dense, Params, StackedModel, dense
+from feduca.tasks.networks import Dense, Params, StackedModel, dense, kernels_at, on_gpu
 
 NORM_GROUPS = 2
 EPSILON = 1e-5
@@ -74,37 +74,40 @@ class ResNet18(StackedModel):
         return _conv(params, "conv1", x.movedim(2, 4), 2, 3)
 
     def rest(self, params: Params, h: Tensor) -> Tensor:
-        h = F.relu(_norm(params, "bn1", h))
+        h = _norm(params, "bn1", h, relu=True)
         h = F.max_pool2d(h.flatten(0, 1).movedim(3, 1), 3, 2, 1).movedim(1, 3).unflatten(0, h.shape[:2])
         for i in range(1, self.stages + 1):
             for j, block in enumerate(self.get_submodule(f"layer{i}").children()):
                 assert isinstance(block, Block)
                 name = f"layer{i}.{j}"
-                out = F.relu(_norm(params, f"{name}.bn1", _conv(params, f"{name}.conv1", h, block.stride, 1)))
-                out = _norm(params, f"{name}.bn2", _conv(params, f"{name}.conv2", out, 1, 1))
+                out = _norm(params, f"{name}.bn1", _conv(params, f"{name}.conv1", h, block.stride, 1), relu=True)
                 if block.downsample is not None:
                     h = _norm(params, f"{name}.downsample.1", _conv(params, f"{name}.downsample.0", h, block.stride, 0))
-                h = F.relu(out + h)
+                h = _norm(params, f"{name}.bn2", _conv(params, f"{name}.conv2", out, 1, 1), other=h, relu=True)
         return dense(params, "fc", h.mean((2, 3)))
 
 
 def _conv(params: Params, name: str, x: Tensor, stride: int, padding: int) -> Tensor:
     """K convolutions of `x[K, B, H, W, C]`; on a CPU one after the other, on a GPU as batched products."""
     weight = params[f"{name}.weight"]
-    if x.is_cuda:
+    if on_gpu(x):
         return convolve(x, weight, stride, padding)
     planes = x.movedim(4, 2)
     each = [F.conv2d(planes[k], weight[k], None, stride, padding) for k in range(len(x))]
     return torch.stack(each).movedim(2, 4)
 
 
-def _norm(params: Params, name: str, x: Tensor) -> Tensor:
-    """K GroupNorms of `x[K, B, H, W, C]`."""
+def _norm(params: Params, name: str, x: Tensor, other: Tensor | None = None, relu: bool = False) -> Tensor:
+    """K GroupNorms of `x[K, B, H, W, C]`, then `other` is added, then comes the ReLU, where they are asked for."""
+    scale, shift = (params[f"{name}.{part}"] for part in ("weight", "bias"))
+    if (fused := kernels_at(x, "norm_kernels")) and fused.fits(x, NORM_GROUPS):
+        return fused.norm(x, scale, shift, other, relu=relu, groups=NORM_GROUPS, epsilon=EPSILON)
     grouped = x.unflatten(4, (NORM_GROUPS, -1)).float()
     variance, mean = torch.var_mean(grouped, dim=(2, 3, 5), correction=0, keepdim=True)
     normal = ((grouped - mean) * torch.rsqrt(variance + EPSILON)).flatten(4)
-    scale, shift = (params[f"{name}.{part}"][:, None, None, None] for part in ("weight", "bias"))
-    return torch.addcmul(shift, normal, scale).to(x.dtype)
+    out = torch.addcmul(shift[:, None, None, None], normal, scale[:, None, None, None]).to(x.dtype)
+    out = out if other is None else out + other
+    return F.relu(out) if relu else out
 
 
 def published(data_dir: Path) -> tuple[dict[str, Tensor], str] | None:
