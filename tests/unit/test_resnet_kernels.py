@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from interpreted import DEVICE, interpreter  # noqa: F401
 
-from feduca.tasks import networks, norm_kernels
+# isort: split
+from feduca.tasks import networks, norm_kernels, window_kernels
+from feduca.tasks.convolution import Windows, convolve
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
@@ -72,3 +74,61 @@ def test_norm_keeps_what_is_not_a_number():
 def test_images_too_large_for_one_program():
     assert norm_kernels.fits(torch.empty(1, 1, 16, 16, 64), 2)
     assert not norm_kernels.fits(torch.empty(1, 1, 112, 112, 64), 2)
+
+
+CONVOLUTIONS = {  # rows, columns, channels, outputs, kernel, stride, padding
+    "stem": (9, 8, 3, 5, 7, 2, 3),
+    "block": (4, 4, 32, 16, 3, 1, 1),
+    "downwards": (5, 6, 64, 8, 3, 2, 1),
+    "shortcut": (4, 5, 32, 8, 1, 2, 0),
+    "dead rows": (1, 3, 6, 4, 3, 1, 1),
+    "dead taps, two places": (2, 2, 16, 4, 3, 1, 1),
+    "the image is the window": (2, 2, 16, 4, 3, 2, 1),
+    "one place": (1, 1, 8, 4, 3, 1, 1),
+    "one by one": (3, 3, 8, 4, 1, 1, 0),
+    "beside the image": (1, 1, 5, 4, 1, 3, 1),
+    "many channels": (2, 3, 160, 4, 3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("sizes", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+@pytest.mark.parametrize("turned", [False, True], ids=["as the model's", "as the trainer's"])
+def test_convolution(sizes, dtype, turned):
+    torch.manual_seed(0)
+    H, W, C, O, k, stride, padding = sizes  # noqa: E741
+    K, B = 2, 3
+    x = draw(K, B, H, W, C, dtype=dtype).requires_grad_()
+    weight = draw(K, k, k, C, O).permute(0, 4, 3, 1, 2) if turned else draw(K, O, C, k, k)
+    weight.requires_grad_()
+    with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+        got = convolve(x, weight, stride, padding)
+    assert got.dtype == dtype
+    exact = [t.detach().double().requires_grad_() for t in (x, weight)]
+    want = torch.stack([F.conv2d(exact[0][i].movedim(3, 1), exact[1][i], None, stride, padding) for i in range(K)])
+    want = want.movedim(2, 4)
+    near(got, want, dtype)
+    d = draw(*want.shape, dtype=dtype)
+    (gx, gw), wanted = torch.autograd.grad(got, (x, weight), d), torch.autograd.grad(want, exact, d.double())
+    assert (gx.dtype, gw.dtype, gw.stride()) == (dtype, torch.float32, weight.stride())
+    near(gx, wanted[0], dtype)
+    near(gw, wanted[1], dtype)
+
+
+def test_pictures_in_fp32_become_windows_in_bf16():
+    x, at = draw(2, 2, 8, 8, 3), Windows.of((8, 8, 3), (7, 7), 2, 3)
+    got = window_kernels.unfold(x, at, torch.bfloat16)
+    planes = F.unfold(x.flatten(0, 1).movedim(3, 1), 7, padding=3, stride=2)  # [images, C * taps, windows]
+    want = planes.unflatten(1, (3, 49)).permute(0, 3, 2, 1).reshape(2, -1, 147)
+    torch.testing.assert_close(got[:, :, :147].float(), want, rtol=2**-7, atol=0)  # the interpreter does not round
+    assert got.shape[2] == 152
+    assert not got[:, :, 147:].any()
+
+
+def test_windows_that_are_the_images_themselves():
+    assert Windows.of((1, 1, 8), (3, 3), 1, 1).trivial
+    assert Windows.of((2, 2, 8), (3, 3), 2, 1).trivial
+    assert Windows.of((4, 4, 8), (1, 1), 1, 0).trivial
+    assert not Windows.of((4, 4, 8), (2, 2), 2, 0).trivial
+    assert not Windows.of((2, 2, 8), (3, 3), 1, 1).trivial
+    assert not Windows.of((1, 1, 5), (1, 1), 3, 1).trivial
