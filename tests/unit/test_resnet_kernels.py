@@ -1,15 +1,24 @@
 """The GPU kernels of a ResNet's training step against float64 PyTorch; see tests/interpreted.py."""
 
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+
+# isort: split
 from interpreted import DEVICE, interpreter  # noqa: F401
 
 # isort: split
-from feduca.tasks import networks, norm_kernels, window_kernels
+from feduca.tasks import Dataset, build_task, networks, norm_kernels, step_kernels, window_kernels
+from feduca.tasks.batches import plan
 from feduca.tasks.convolution import Windows, convolve
+from feduca.tasks.engines import Keys
+from feduca.tasks.graphs import AutogradTrainers
+from feduca.tasks.resnet import ResNet18
+from feduca.types import LocalSpec
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
@@ -132,3 +141,71 @@ def test_windows_that_are_the_images_themselves():
     assert not Windows.of((4, 4, 8), (2, 2), 2, 0).trivial
     assert not Windows.of((2, 2, 8), (3, 3), 1, 1).trivial
     assert not Windows.of((1, 1, 5), (1, 1), 3, 1).trivial
+
+
+@pytest.mark.parametrize("whole", [torch.int32, torch.int64], ids=["int32", "int64"])
+@pytest.mark.parametrize("prox", [False, True], ids=["", "prox"])
+@pytest.mark.parametrize("clip", [0.0, 0.7, 1e4], ids=["unclipped", "clipped", "within the clip"])
+def test_descent_over_several_tensors(clip, prox, whole):
+    torch.manual_seed(0)
+    K, lr, decay, mu = 3, 0.3, 0.2, 0.1
+    params = [draw(K, 3, 3, 40, 20).permute(0, 4, 3, 1, 2), draw(K, 5), draw(K, 4097)]
+    grads, anchors = ([torch.empty_like(p).copy_(draw(*p.shape)) for p in params] for _ in range(2))
+    sizes = torch.tensor([[1, 1, 1], [2, 0, 4]], dtype=whole, device=DEVICE)
+    step, hyper = torch.ones(1, dtype=whole, device=DEVICE), torch.tensor([lr, decay, clip, mu], device=DEVICE)
+    moves = [g + decay * p + (mu * (p - a) if prox else 0) for g, p, a in zip(grads, params, anchors)]
+    norm = torch.cat([m.flatten(1) for m in moves], 1).double().norm(dim=1)
+    scale = (clip / (norm + 1e-6)).clamp(max=1.0) if clip else torch.ones(K, device=DEVICE)
+    scale = scale * torch.tensor([1, 0, 1], device=DEVICE)  # the second client has finished
+    want = [p.double() - lr * scale.view(-1, *[1] * (p.dim() - 1)) * m.double() for p, m in zip(params, moves)]
+    parts = torch.empty(K, sum(step_kernels.blocks(p) for p in params), device=DEVICE)
+    before = params[0][1].clone()
+    step_kernels.descend(grads, params, hyper, sizes, step, parts, clip=bool(clip), anchors=anchors if prox else None)
+    for p, w in zip(params, want):
+        near(p, w)
+    assert torch.equal(params[0][1], before)
+
+
+def test_descent_refuses_gradients_that_lie_otherwise():
+    p, g = draw(2, 3, 4), draw(2, 4, 3).transpose(1, 2)
+    rest = [torch.zeros(n, device=DEVICE) for n in (4, 2, 1)]
+    with pytest.raises(AssertionError, match="strides are"):
+        step_kernels.descend([g], [p], *rest, torch.empty(2, 1, device=DEVICE), clip=False)
+
+
+def noise():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 10
+    return Dataset("noise", x, y, x[:9], y[:9], 10, (), np.full(3, 0.5), np.full(3, 0.25))
+
+
+def tiny(**settings):
+    return build_task(
+        data=noise(), clients=2, classes_per_client=10, model=lambda: ResNet18(10, widths=((16, 1), (32, 2))),
+        device=DEVICE, validation_share=0.3, **settings,
+    )  # fmt: skip
+
+
+SPEC = LocalSpec(epochs=1, batch_size=5, lr=0.1, weight_decay=1e-2, clip=1.0, prox=0.3, augment=True)
+
+
+def test_the_trainer_is_the_reference():
+    task = tiny(engine="sequential")
+    rows = [task.members[0].rows["train"][:7], task.members[1].rows["train"][:12]]  # 2 and 3 steps of up to 5
+    trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
+    theta, anchor = task.init(0).expand(2, -1), task.init(1).expand(2, -1)
+    for spec in (SPEC, replace(SPEC, weight_decay=0.1, clip=0.5, prox=0.1), LocalSpec(batch_size=5, lr=0.05)):
+        batches = plan(rows, np.arange(2), spec, 0, np.zeros(2, int))
+        got = trainers.train(theta, batches, spec, anchor)
+        want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
+        assert (got - theta).abs().amax(1).min() > 1e-3
+    assert len(trainers.made) == 2  # other values of the same terms are the same graph
+
+
+def test_evaluation_is_the_reference():
+    tasks = [tiny(engine=kind) for kind in ("stacked", "sequential")]
+    start, end = (tasks[0].init(seed).expand(2, -1) for seed in range(2))
+    places = np.array([[0.0, 0.4]] * 2)
+    stacked, alone = (task.along(start, end, places, np.arange(2), "validation") for task in tasks)
+    np.testing.assert_allclose(stacked.loss, alone.loss, rtol=1e-4)

@@ -175,7 +175,7 @@ class Trainer:
         self.anchor = empty(clients, network.size) if prox else None
         self.shadow = empty(clients, network.size, dtype=dtype) if dtype != torch.float32 else None
         self.gradient = empty(clients, network.size, dtype=dtype)
-        self.parts = empty(clients, -(-network.size // 4096))
+        self.parts = empty(clients, step_kernels.blocks(self.flat))
         self.hyper = empty(4)
         self.index = empty(steps, clients, batch, dtype=torch.int32)
         self.codes = empty(steps, clients, batch, dtype=torch.int32) if augment else None
@@ -235,8 +235,8 @@ class Trainer:
         )
         self._backward(weights, *self._forward(net, weights, self.x))
         step_kernels.descend(
-            self.gradient, self.flat, self.hyper, self.sizes, self.step_number, self.parts,
-            clip=self.clip, anchor=self.anchor, shadow=self.shadow,
+            [self.gradient], [self.flat], self.hyper, self.sizes, self.step_number, self.parts,
+            clip=self.clip, anchors=None if self.anchor is None else [self.anchor], shadow=self.shadow,
         )  # fmt: skip
         self.step_number.add_(1)
 

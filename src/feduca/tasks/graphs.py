@@ -6,13 +6,16 @@ GPU idle. As in `fused`, all that changes between steps and rounds lies in fixed
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
 from feduca.tasks.batches import Plan
+from feduca.tasks.buffers import Buffers
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.networks import StackedModel
+from feduca.tasks.networks import StackedModel, kernels_at
 from feduca.tasks.optimisers import Optimiser
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
@@ -41,12 +44,17 @@ class AutogradTrainer:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
-        self.entries = {n: zeros(clients, *s, dtype=torch.float32) for n, s in zip(layout.names, layout.shapes)}
-        trained = layout.names[: layout.trained]
-        params = [self.entries[name].requires_grad_() for name in trained]
-        self.anchor = [torch.zeros_like(p) for p in params] if prox else None
-        self.lr = zeros(1, dtype=torch.float32)
-        self.optimiser = Optimiser(spec, params, self.anchor, lr=self.lr)
+        self.models = Buffers.of(layout, clients, device)
+        self.trained = layout.names[: layout.trained]
+        self.params = [self.models.entries[name].requires_grad_() for name in self.trained]
+        self.anchor = Buffers.of(layout, clients, device) if prox else None
+        self.hyper = zeros(4, dtype=torch.float32)  # lr, decay, clip, mu
+        self.kernels = step_kernels(pool, spec)
+        if self.kernels:
+            blocks = sum(self.kernels.blocks(p) for p in self.models.dense)
+            self.parts = zeros(clients, blocks, dtype=torch.float32)
+        pull = None if self.anchor is None else [self.anchor.entries[name] for name in self.trained]
+        self.optimiser = Optimiser(spec, self.params, pull, lr=self.hyper[:1])
         self.index = zeros(steps, clients, batch)
         self.codes = zeros(steps, clients, batch) if augment else None
         self.sizes = zeros(steps, clients)
@@ -57,18 +65,14 @@ class AutogradTrainer:
         """Train the models `theta[K, size]` by the plan."""
         if self.pool.x.is_cuda and self.graph is None:
             self._capture()
-        trained = self.layout.names[: self.layout.trained]
         with torch.no_grad():
-            for name, value in self.layout.unpack(theta).items():
-                self.entries[name].copy_(value)
+            self.models.load(self.layout.unpack(theta))
             if self.anchor is not None and anchor is not None:
-                entries = self.layout.unpack(anchor)
-                for name, buffer in zip(trained, self.anchor):
-                    buffer.copy_(entries[name])
+                self.anchor.load(self.layout.unpack(anchor))
             for states in self.optimiser.state:
                 for state in states:
                     state.zero_()
-            self.lr.fill_(spec.lr)
+            self.hyper.copy_(torch.tensor([spec.lr, spec.weight_decay, spec.clip, spec.prox]))
             self.index.copy_(torch.from_numpy(plan.index))
             self.sizes.copy_(torch.from_numpy(plan.sizes))
             if self.codes is not None and plan.augment is not None:
@@ -79,7 +83,7 @@ class AutogradTrainer:
                 self.step()
             else:
                 self.graph.replay()
-        return self.layout.pack({name: value.detach() for name, value in self.entries.items()})
+        return self.layout.pack({name: value.detach() for name, value in self.models.entries.items()})
 
     def _capture(self) -> None:
         side = torch.cuda.Stream()
@@ -98,14 +102,26 @@ class AutogradTrainer:
         index = self.index.index_select(0, self.step_number).squeeze(0)
         codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)
         count = self.sizes.index_select(0, self.step_number).squeeze(0)
-        outputs = self.module.stacked(self.entries, self.pool.examples(index, codes))
+        outputs = self.module.stacked(self.models.entries, self.pool.examples(index, codes))
         losses = self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
         real = torch.arange(index.shape[1], device=index.device) < count[:, None]
         mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
-        grads = torch.autograd.grad(objective(mean, self.spec).sum(), self.optimiser.params)
-        self.optimiser.step(list(grads), (count > 0).to(torch.float32))
+        grads = torch.autograd.grad(objective(mean, self.spec).sum(), self.params)
         with torch.no_grad():
+            if self.kernels:
+                self.kernels.descend(
+                    self.models.gradients(dict(zip(self.trained, grads))), self.models.dense,
+                    self.hyper, self.sizes, self.step_number, self.parts,
+                    clip=bool(self.spec.clip), anchors=None if self.anchor is None else self.anchor.dense,
+                )  # fmt: skip
+            else:
+                self.optimiser.step(list(grads), (count > 0).to(torch.float32))
             self.step_number.add_(1)
+
+
+def step_kernels(pool: Pool, spec: LocalSpec) -> ModuleType | None:
+    """Kernels that do the optimiser's step, where there are any for it."""
+    return None if spec.momentum or spec.optimiser != "sgd" else kernels_at(pool.x, "step_kernels")
 
 
 class AutogradTrainers:
@@ -120,7 +136,9 @@ class AutogradTrainers:
         """Train `theta[K, size]` by the plan; returns new models."""
         steps, clients, batch = plan.index.shape
         prox = bool(spec.prox) and anchor is not None
-        fixed = (spec.weight_decay, spec.clip, spec.momentum, spec.objective, spec.bound, spec.prox if prox else 0.0)
+        fixed = (spec.momentum, spec.objective, spec.bound, bool(spec.clip), prox)
+        if not step_kernels(self.parts[2], spec):  # the numbers themselves are in the graph
+            fixed = (*fixed, spec.weight_decay, spec.clip, spec.prox if prox else 0.0)
         half = torch.is_autocast_enabled(theta.device.type)
         key = (clients, batch, steps, plan.augment is not None, fixed, half, torch.backends.cuda.matmul.allow_tf32)
         if key not in self.made:

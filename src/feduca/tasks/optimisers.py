@@ -38,7 +38,7 @@ def per_client(value: Tensor, like: Tensor) -> Tensor:
 
 def norms(grads: list[Tensor]) -> Tensor:
     """The Euclidean norm over all of a client's gradients, `[K]`."""
-    return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads]).norm(dim=0)
+    return torch.stack([torch.linalg.vector_norm(g, dim=tuple(range(1, g.dim()))) for g in grads]).norm(dim=0)
 
 
 @dataclass

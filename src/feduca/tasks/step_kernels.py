@@ -6,10 +6,14 @@ Biases and gradients may be views into one long vector per client. Sums have a f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+BLOCK = 4096  # parameters of a client that one program moves
 
 
 @triton.jit
@@ -203,28 +207,62 @@ def loss_gradient(
     return d
 
 
+def blocks(p: Tensor) -> int:
+    """Programs that share the numbers of one client in `p[K, ...]`, and as many sums of squares."""
+    return triton.cdiv(p[0].numel(), BLOCK)
+
+
+def _dense(p: Tensor, *others: Tensor) -> None:
+    """Refuse what does not lie client after client without gaps, and others that do not lie in memory as `p` does."""
+
+    def apart(t: Tensor) -> list[tuple[int, int]]:
+        return [(stride, n) for stride, n in zip(t.stride(), t.shape) if n > 1]
+
+    size = 1
+    for stride, n in sorted(apart(p)):
+        assert stride == size, f"numbers must lie side by side, not with strides {p.stride()}"
+        size *= n
+    assert len(p) == 1 or p.stride(0) == p[0].numel(), f"clients must lie one after the other: {p.stride()}"
+    for other in others:
+        assert apart(other) == apart(p), f"strides are {other.stride()}, not {p.stride()}"
+
+
 def descend(
-    g: Tensor,
-    p: Tensor,
+    grads: Sequence[Tensor],
+    params: Sequence[Tensor],
     hyper: Tensor,
     sizes: Tensor,
     step: Tensor,
     parts: Tensor,
     *,
     clip: bool,
-    anchor: Tensor | None = None,
+    anchors: Sequence[Tensor] | None = None,
     shadow: Tensor | None = None,
 ) -> None:
-    """One SGD step of `p[K, P]` along `g[K, P]`; `hyper` is (lr, decay, clip, mu) and `parts[K, blocks]` is scratch."""
-    K, P = p.shape
-    blocks = parts.shape[1]
-    BLOCK = 4096
-    assert blocks == triton.cdiv(P, BLOCK), "scratch must hold one number per block of 4096 parameters"
-    pull = p if anchor is None else anchor
+    """One SGD step of the `params`, each `[K, ...]`, along `grads`, clipped by the norm over all of them.
+
+    `hyper` is (lr, decay, clip, mu); `parts[K, blocks of all params]` is scratch; clients move whose `sizes[step]` is
+    not 0. `shadow` becomes a copy of the parameter, where there is but one. All of them lie in memory alike.
+    """
+    K, prox = parts.shape[0], anchors is not None
+    assert parts.shape[1] == sum(blocks(p) for p in params), f"scratch must hold one number per block of {BLOCK}"
+    pulls = params if anchors is None else anchors
+    for p, g, a in zip(params, grads, pulls, strict=True):
+        _dense(p, g, a, *(() if shadow is None else (shadow,)))
     if clip:
-        _squares[(blocks, K)](g, p, pull, hyper, parts, P, blocks, PROX=anchor is not None, BLOCK=BLOCK, num_warps=8)
-    _descend[(blocks, K)](
-        g, p, pull, p if shadow is None else shadow, hyper, parts, sizes, step, K, P, blocks,
-        PROX=anchor is not None, CLIP=clip, SHADOW=shadow is not None, PARTS=triton.next_power_of_2(blocks),
-        BLOCK=BLOCK, num_warps=8,
-    )  # fmt: skip
+        first = 0
+        for p, g, a in zip(params, grads, pulls):
+            P = p[0].numel()
+            _squares[(blocks(p), K)](
+                g, p, a, hyper, parts[:, first:], P, parts.shape[1], PROX=prox, BLOCK=BLOCK, num_warps=8
+            )
+            first += blocks(p)
+        if len(params) > 1:  # else the few sums are added by everybody who needs the total
+            parts = parts.sum(1, keepdim=True)
+    assert shadow is None or len(params) == 1, "one copy is of one parameter"
+    for p, g, a in zip(params, grads, pulls):
+        _descend[(blocks(p), K)](
+            g, p, a, p if shadow is None else shadow, hyper, parts, sizes, step, K, p[0].numel(), parts.shape[1],
+            PROX=prox, CLIP=clip, SHADOW=shadow is not None, PARTS=max(2, triton.next_power_of_2(parts.shape[1])),
+            BLOCK=BLOCK, num_warps=8,
+        )  # fmt: skip

@@ -33,21 +33,22 @@ def _unfold(
     j = start + tl.arange(0, BJ)
     r = tl.program_id(0) // ACROSS * BR + tl.arange(0, BR)
     place = r % (HO * WO)
-    y = (place // WO * S - TOP)[:, None]
-    z = (place % WO * S - LEFT)[:, None]
-    inside = (r < rows)[:, None]
+    y = place // WO * S - TOP
+    z = place % WO * S - LEFT
+    image = (r // (HO * WO)).to(tl.int64) * (H * W * C)
     if C % BJ == 0:  # one tap at a time: which one, and whether it meets the image, is not asked for every number
-        y += start // C // KW
-        z += start // C % KW
-        channel = (start % C + tl.arange(0, BJ))[None, :]
+        tap = start // C
+        y += tap // KW
+        z += tap % KW
+        inside = ((r < rows) & (y >= 0) & (y < H) & (z >= 0) & (z < W))[:, None]
+        at = (image + (y * W + z) * C)[:, None] + (j - tap * C)[None, :]
     else:
-        y += (j // C // KW)[None, :]
-        z += (j // C % KW)[None, :]
-        channel = (j % C)[None, :]
-        inside = inside & (j < NUMBERS)[None, :]
-    inside = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-    image = (r // (HO * WO)).to(tl.int64)[:, None] * (H * W * C)
-    value = tl.load(x + image + ((y * W + z) * C + channel), mask=inside, other=0.0)
+        tap = j // C
+        y2 = y[:, None] + (tap // KW)[None, :]
+        z2 = z[:, None] + (tap % KW)[None, :]
+        inside = (r < rows)[:, None] & (j < NUMBERS)[None, :] & (y2 >= 0) & (y2 < H) & (z2 >= 0) & (z2 < W)
+        at = image[:, None] + ((y2 * W + z2) * C + (j - tap * C)[None, :])
+    value = tl.load(x + at, mask=inside, other=0.0)
     to = r.to(tl.int64)[:, None] * ROW + j[None, :]
     tl.store(out + to, value.to(out.dtype.element_ty), mask=(r < rows)[:, None] & (j < ROW)[None, :])
 
@@ -82,10 +83,9 @@ def fits(x: Tensor, dtype: torch.dtype) -> bool:
     return x.dtype in TYPES and dtype in TYPES
 
 
-def _columns(channels: int, row: int) -> int:
-    """Numbers of a row that a program takes: a power of two, where possible one that divides the channels."""
-    best = next((n for n in (128, 64, 32) if channels % n == 0), None)
-    return best or min(128, max(16, triton.next_power_of_2(row)))
+def _columns(channels: int) -> int:
+    """Numbers of a row that a program takes: as many as divide the channels, if they can be divided so."""
+    return next((n for n in (128, 64) if channels % n == 0), 32)
 
 
 def _sizes(at: Windows) -> dict[str, int]:
@@ -107,7 +107,7 @@ def unfold(x: Tensor, at: Windows, dtype: torch.dtype) -> Tensor:
     K, B = x.shape[:2]
     each = B * at.count[0] * at.count[1]
     out = torch.empty(K, each, at.row, dtype=dtype, device=x.device)
-    columns = _columns(at.image[2], at.row)
+    columns = _columns(at.image[2])
     tile = (TILE // columns, columns)
     _unfold[_grid(K * each, at.row, tile)](
         x, out, K * each, **_sizes(at), NUMBERS=at.numbers, BR=tile[0], BJ=tile[1], num_warps=4
@@ -120,7 +120,7 @@ def fold(d: Tensor, at: Windows, like: Tensor) -> Tensor:
     assert d.is_contiguous(), f"windows must be contiguous, not of strides {d.stride()}"
     out = torch.empty(like.shape, dtype=like.dtype, device=d.device)
     places, channels = like.shape[:4].numel(), like.shape[4]
-    columns = _columns(channels, channels)
+    columns = _columns(channels)
     tile = (TILE // 2 // columns, columns)
     _fold[_grid(places, channels, tile)](
         d, out, places, **_sizes(at), KH=at.taps[0], BP=tile[0], BC=tile[1], num_warps=4
