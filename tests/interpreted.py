@@ -10,13 +10,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 pytest.importorskip("triton", reason="the kernels are Triton's")
+if DEVICE == "cpu":  # Triton 3.6's interpreter turns arrays of one element into integers, which NumPy 2.5 refuses
+    from triton.runtime import interpreter
 
-
-@pytest.fixture(autouse=True, scope="module")
-def interpreter():
-    """Triton 3.6's interpreter turns arrays of one element into integers, which NumPy 2.5 refuses."""
-    if DEVICE == "cpu":
-        from triton.runtime import interpreter
-
-        source = inspect.getsource(interpreter._patch_lang_tensor)
-        exec(source.replace("(self.handle.data)", "(self.handle.data.item())"), interpreter.__dict__)
+    source = inspect.getsource(interpreter._patch_lang_tensor)
+    exec(source.replace("(self.handle.data)", "(self.handle.data.item())"), interpreter.__dict__)

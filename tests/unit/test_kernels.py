@@ -3,8 +3,6 @@
 Skipped where Triton is not installed.
 """
 
-import inspect
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -12,31 +10,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
-pytest.importorskip("triton")
+# isort: split
+from interpreted import DEVICE
 
-from feduca.tasks import build_task  # noqa: E402
-from feduca.tasks.batches import plan  # noqa: E402
-from feduca.tasks.datasets import Dataset  # noqa: E402
-
-kernels = pytest.importorskip("feduca.tasks.kernels")
-from feduca.tasks.fused import Trainers  # noqa: E402
-from feduca.tasks.kernels import ConvShape, Tile  # noqa: E402
-from feduca.types import LocalSpec  # noqa: E402
-
-DEVICE = "cuda" if ON_GPU else "cpu"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def interpreter():
-    """Triton 3.6's interpreter turns arrays of one element into integers, which NumPy 2.5 refuses."""
-    if not ON_GPU:
-        from triton.runtime import interpreter
-
-        source = inspect.getsource(interpreter._patch_lang_tensor)
-        exec(source.replace("(self.handle.data)", "(self.handle.data.item())"), interpreter.__dict__)
+# isort: split
+from feduca.tasks import build_task, kernels
+from feduca.tasks.batches import plan
+from feduca.tasks.datasets import Dataset
+from feduca.tasks.fused import Trainers
+from feduca.tasks.kernels import ConvShape, Tile
+from feduca.types import LocalSpec
 
 
 def case(K, B, H, W, C, O, k, across=None):  # noqa: E741

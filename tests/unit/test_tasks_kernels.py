@@ -1,23 +1,19 @@
 """The GPU training step, interpreted on the CPU by Triton, against PyTorch; skipped where Triton is not installed."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
-pytest.importorskip("triton")
+# isort: split
+from interpreted import DEVICE
 
+# isort: split
 from feduca.tasks import Dataset, build_task, fused, step_kernels
 from feduca.tasks.batches import plan
 from feduca.tasks.engines import Keys
 from feduca.tasks.models import CNN, MLP
 from feduca.tasks.pool import flip_and_crop
 from feduca.types import LocalSpec
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def test_gather_augments_as_the_cpu_does():

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from feduca.errors import DataError
+from feduca.tasks import networks
 from feduca.tasks.convolution import convolve
-from feduca.tasks.networks import Dense, Params, StackedModel, dense, kernels_at, on_gpu
+from feduca.tasks.networks import Dense, Params, StackedModel, dense, kernels_at
 
 NORM_GROUPS = 2
 EPSILON = 1e-5
@@ -90,7 +91,7 @@ class ResNet18(StackedModel):
 def _conv(params: Params, name: str, x: Tensor, stride: int, padding: int) -> Tensor:
     """K convolutions of `x[K, B, H, W, C]`; on a CPU one after the other, on a GPU as batched products."""
     weight = params[f"{name}.weight"]
-    if on_gpu(x):
+    if networks.on_gpu(x):
         return convolve(x, weight, stride, padding)
     planes = x.movedim(4, 2)
     each = [F.conv2d(planes[k], weight[k], None, stride, padding) for k in range(len(x))]
