@@ -190,12 +190,18 @@ KERNELS = [(norm_kernels, "norm"), (window_kernels, "unfold"), (window_kernels, 
 SPEC = LocalSpec(epochs=1, batch_size=2, lr=0.1, weight_decay=1e-2, clip=1.0, prox=0.3, augment=True)
 
 
+def watched(function, used):
+    def call(*args, **options):
+        used.add(function.__name__)
+        return function(*args, **options)
+
+    return call
+
+
 def test_the_trainer_is_the_reference(monkeypatch):
     used = set()
     for module, name in KERNELS:
-        monkeypatch.setattr(
-            module, name, lambda *a, f=getattr(module, name), **k: (used.add(f.__name__), f(*a, **k))[1]
-        )
+        monkeypatch.setattr(module, name, watched(getattr(module, name), used))
     task = tiny(engine="sequential")
     rows = [task.members[0].rows["train"][:2], task.members[1].rows["train"][:3]]  # 1 and 2 steps of up to 2
     trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
