@@ -20,6 +20,7 @@ from feduca.runs import RunResult
 from feduca.study import cells
 
 METHODS = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws", "feduca", "forced")
+OFFERS = {"offer.kind": "least-concession", "offer.points": 6, "memory.kind": "update"}  # on top of FedAvg
 
 
 def run(
@@ -42,6 +43,8 @@ def run(
     found |= {"peak_mb": peak.megabytes("cuda"), "memory": _memory()}
     found["cifar10_fedavg_s"] = _timed(chosen["cifar10", "fedavg"], say)
     found["overhead"] = found["cifar10_feduca_s"] / found["cifar10_fedavg_s"] - 1
+    found["cifar10_offers_s"] = _timed(chosen["cifar10", "fedavg"].with_settings(OFFERS), say)
+    found["offers_overhead"] = found["cifar10_offers_s"] / found["cifar10_fedavg_s"] - 1
     found["fmnist_feduca_s"] = _timed(chosen["fmnist", "feduca"], say)
     save(found)
     jobs = [  # a seed's methods one after another: they share its task
