@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from interpreted import DEVICE
 
 # isort: split
-from feduca.tasks import Dataset, build_task, networks, norm_kernels, step_kernels, window_kernels
+from feduca.tasks import Dataset, buffers, build_task, networks, norm_kernels, step_kernels, window_kernels
 from feduca.tasks.batches import plan
 from feduca.tasks.convolution import Windows, convolve
 from feduca.tasks.engines import Keys
@@ -175,7 +175,7 @@ def test_descent_refuses_gradients_that_lie_otherwise():
 
 def noise():
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 10
+    x, y = rng.integers(0, 256, (120, 8, 8, 3), dtype=np.uint8), np.arange(120) % 10
     return Dataset("noise", x, y, x[:9], y[:9], 10, (), np.full(3, 0.5), np.full(3, 0.25))
 
 
@@ -187,7 +187,7 @@ def tiny(**settings):
 
 
 KERNELS = [(norm_kernels, "norm"), (window_kernels, "unfold"), (window_kernels, "fold"), (step_kernels, "descend")]
-SPEC = LocalSpec(epochs=1, batch_size=2, lr=0.1, weight_decay=1e-2, clip=1.0, prox=0.3, augment=True)
+SPEC = LocalSpec(epochs=1, batch_size=2, lr=0.1, weight_decay=0.2, clip=3.0, prox=0.3, augment=True)
 
 
 def watched(function, used):
@@ -199,6 +199,7 @@ def watched(function, used):
 
 
 def test_the_trainer_is_the_reference(monkeypatch):
+    monkeypatch.setattr(buffers, "SMALL", 1000)  # so that some parameters are large
     used = set()
     for module, name in KERNELS:
         monkeypatch.setattr(module, name, watched(getattr(module, name), used))
@@ -206,12 +207,20 @@ def test_the_trainer_is_the_reference(monkeypatch):
     rows = [task.members[0].rows["train"][:2], task.members[1].rows["train"][:3]]  # 1 and 2 steps of up to 2
     trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
     theta, anchor = task.init(0).expand(2, -1), task.init(1).expand(2, -1)
-    for spec in (SPEC, replace(SPEC, weight_decay=0.1, clip=0.5, prox=0.1), LocalSpec(epochs=1, batch_size=3, lr=0.05)):
+    for spec in (
+        SPEC,
+        replace(SPEC, weight_decay=0.5, clip=50.0, prox=0.1),
+        LocalSpec(epochs=1, batch_size=3, lr=0.05),
+    ):
         batches = plan(rows, np.arange(2), spec, 0, np.zeros(2, int))
         got = trainers.train(theta, batches, spec, anchor)
         want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
         assert (got - theta).abs().amax(1).min() > 1e-3
+        dead, expected, before = (task.layout.unpack(t)["layer2.1.conv2.weight"][..., 0] for t in (got, want, theta))
+        torch.testing.assert_close(dead, expected, rtol=1e-5, atol=1e-7)
+        if spec.weight_decay:
+            assert (dead - before).abs().amax((1, 2, 3)).min() > 1e-3
     assert used == {"norm", "unfold", "fold", "descend"}
     assert len(trainers.made) == 2  # other values of the same terms are the same graph
 
@@ -219,5 +228,18 @@ def test_the_trainer_is_the_reference(monkeypatch):
 def test_outputs_between_two_models_are_the_reference():
     one, other = (tiny(engine=kind).engine for kind in ("stacked", "sequential"))
     theta = [tiny().init(seed).expand(2, -1) for seed in range(2)]
-    x, r = draw(2, 1, 3, 16, 16), torch.tensor([[0.0], [0.4]], device=DEVICE)
+    x, r = draw(2, 1, 3, 8, 8), torch.tensor([[0.0], [0.4]], device=DEVICE)
     torch.testing.assert_close(one.between(*theta, x)(r), other.between(*theta, x)(r), rtol=1e-3, atol=1e-5)
+
+
+def test_what_of_a_resnet_is_reached():
+    centre, two = (slice(1, 2), slice(1, 2)), (slice(1, 3), slice(1, 3))
+    want = {"layer4.0.conv1": two, "layer4.0.conv2": centre, "layer4.1.conv1": centre, "layer4.1.conv2": centre}
+    assert ResNet18(100).reached((3, 32, 32)) == {f"{name}.weight": cut for name, cut in want.items()}
+    assert ResNet18(10).reached((3, 224, 224)) == {}
+
+    class Own(ResNet18):
+        def rest(self, params, h):
+            return super().rest(params, h)
+
+    assert Own(10).reached((3, 32, 32)) == {}

@@ -142,7 +142,9 @@ class _Convolution(torch.autograd.Function):
 
 def _taps(weight: Tensor, at: Windows) -> Tensor:
     """The taps of `weight[K, O, C, k, k]` that meet the image, in the order of a window: `[K, rows, columns, C, O]`."""
-    return weight[:, :, :, at.live[0], at.live[1]].permute(0, 3, 4, 2, 1)
+    if weight.shape[3:] != at.taps:
+        weight = weight[:, :, :, at.live[0], at.live[1]]
+    return weight.permute(0, 3, 4, 2, 1)
 
 
 def _filters(matrix: Tensor, at: Windows) -> Tensor:
@@ -150,10 +152,15 @@ def _filters(matrix: Tensor, at: Windows) -> Tensor:
     return matrix[:, : at.numbers].unflatten(1, (*at.taps, at.image[2]))
 
 
-def convolve(x: Tensor, weight: Tensor, stride: int = 1, padding: int = 0) -> Tensor:
-    """K convolutions without bias: `x[K, B, H, W, C]` with `weight[K, O, C, k, k]`, in bf16 under autocast."""
+def convolve(x: Tensor, weight: Tensor, stride: int = 1, padding: int = 0, kernel: int | None = None) -> Tensor:
+    """K convolutions without bias: `x[K, B, H, W, C]` with `weight[K, O, C, k, k]`, in bf16 under autocast.
+
+    Of filters with `kernel` rows and columns, `weight` may hold only the taps that meet the images.
+    """
     rows, columns, channels = x.shape[2:]
-    at = Windows.of((rows, columns, channels), (weight.shape[3], weight.shape[4]), stride, padding)
+    whole = (weight.shape[3], weight.shape[4]) if kernel is None else (kernel, kernel)
+    at = Windows.of((rows, columns, channels), whole, stride, padding)
+    assert weight.shape[3:] in (whole, at.taps), f"filters are {tuple(weight.shape[3:])}, neither {whole} nor {at.taps}"
     dtype = torch.bfloat16 if torch.is_autocast_enabled(x.device.type) else x.dtype
     with torch.autocast(x.device.type, enabled=False):
         out = _Convolution.apply(x.contiguous(), weight, at, dtype)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from feduca.tasks.batches import Plan
-from feduca.tasks.buffers import Buffers
+from feduca.tasks.buffers import Buffers, Unreached
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
 from feduca.tasks.networks import StackedModel, kernels_at
@@ -44,12 +44,13 @@ class AutogradTrainer:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
-        self.models = Buffers.of(layout, clients, device)
+        self.kernels = step_kernels(pool, spec)
+        self.cut = module.reached(pool.example_shape) if self.kernels else {}
+        self.models = Buffers.of(layout, clients, device, self.cut)
         self.trained = layout.names[: layout.trained]
         self.params = [self.models.entries[name].requires_grad_() for name in self.trained]
-        self.anchor = Buffers.of(layout, clients, device) if prox else None
+        self.anchor = Buffers.of(layout, clients, device, self.cut) if prox else None
         self.hyper = zeros(4, dtype=torch.float32)  # lr, decay, clip, mu
-        self.kernels = step_kernels(pool, spec)
         if self.kernels:
             blocks = sum(self.kernels.blocks(p) for p in self.models.dense)
             self.parts = zeros(clients, blocks, dtype=torch.float32)
@@ -66,9 +67,13 @@ class AutogradTrainer:
         if self.pool.x.is_cuda and self.graph is None:
             self._capture()
         with torch.no_grad():
-            self.models.load(self.layout.unpack(theta))
-            if self.anchor is not None and anchor is not None:
-                self.anchor.load(self.layout.unpack(anchor))
+            start = self.layout.unpack(theta)
+            pull = None if self.anchor is None or anchor is None else self.layout.unpack(anchor)
+            self.models.load(start)
+            if self.anchor is not None and pull is not None:
+                self.anchor.load(pull)
+            unreached = Unreached.of(start, pull, self.cut, spec.weight_decay, spec.prox)
+            self.models.extra.copy_(unreached.length)
             for states in self.optimiser.state:
                 for state in states:
                     state.zero_()
@@ -83,7 +88,9 @@ class AutogradTrainer:
                 self.step()
             else:
                 self.graph.replay()
-        return self.layout.pack({name: value.detach() for name, value in self.models.entries.items()})
+        with torch.no_grad():
+            trained = self.models.entries
+            return self.layout.pack({**trained, **unreached.after(self.models.extra, trained)})
 
     def _capture(self) -> None:
         side = torch.cuda.Stream()

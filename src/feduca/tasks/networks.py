@@ -41,6 +41,13 @@ class StackedModel(nn.Module):
         """Those of `names` that `rest` needs."""
         return [name for name in names if not name.startswith(f"{self.first}.")]
 
+    def reached(self, shape: tuple[int, ...]) -> dict[str, tuple[slice, slice]]:
+        """For filters `[O, C, rows, columns]`, by name, which rows and columns examples of this shape ever meet.
+
+        Only those are named that are not met whole. On a GPU the passes below take such filters cut or whole.
+        """
+        return {}
+
     def stem(self, params: Params, x: Tensor) -> Tensor:
         """The first linear map: `x[K, B, ...]` to `[K, B', ...]`, affine in the parameters."""
         raise NotImplementedError

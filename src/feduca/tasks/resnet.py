@@ -6,7 +6,7 @@ scale and shift of each BatchNorm become the GroupNorm's, running statistics and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from feduca.errors import DataError
 from feduca.tasks import networks
-from feduca.tasks.convolution import convolve
+from feduca.tasks.convolution import Windows, convolve
 from feduca.tasks.networks import Dense, Params, StackedModel, dense, kernels_at
 
 NORM_GROUPS = 2
@@ -71,28 +71,50 @@ class ResNet18(StackedModel):
             x = self.get_submodule(f"layer{i}")(x)
         return self.fc(x.mean((2, 3)))
 
+    def reached(self, shape: tuple[int, ...]) -> dict[str, tuple[slice, slice]]:
+        found: dict[str, tuple[slice, slice]] = {}
+        if (type(self).stem, type(self).rest) != (ResNet18.stem, ResNet18.rest):
+            return found  # a subclass's own passes may need them whole
+
+        def conv(name: str, size: tuple[int, int], kernel: int, stride: int, padding: int) -> tuple[int, int]:
+            at = Windows.of((*size, 1), (kernel, kernel), stride, padding)
+            if at.taps != (kernel, kernel):
+                found[f"{name}.weight"] = at.live
+            return at.count
+
+        rows, columns = conv("conv1", (shape[1], shape[2]), 7, 2, 3)
+        size = ((rows - 1) // 2 + 1, (columns - 1) // 2 + 1)  # after the pooling
+        for name, block in self.blocks():
+            size = conv(f"{name}.conv1", size, 3, block.stride, 1)
+            conv(f"{name}.conv2", size, 3, 1, 1)
+        return found
+
+    def blocks(self) -> Iterator[tuple[str, Block]]:
+        """The blocks of all stages in order, by name."""
+        for i in range(1, self.stages + 1):
+            for j, block in enumerate(self.get_submodule(f"layer{i}").children()):
+                assert isinstance(block, Block)
+                yield f"layer{i}.{j}", block
+
     def stem(self, params: Params, x: Tensor) -> Tensor:
-        return _conv(params, "conv1", x.movedim(2, 4), 2, 3)
+        return _conv(params, "conv1", x.movedim(2, 4), 7, 2, 3)
 
     def rest(self, params: Params, h: Tensor) -> Tensor:
         h = _norm(params, "bn1", h, relu=True)
         h = F.max_pool2d(h.flatten(0, 1).movedim(3, 1), 3, 2, 1).movedim(1, 3).unflatten(0, h.shape[:2])
-        for i in range(1, self.stages + 1):
-            for j, block in enumerate(self.get_submodule(f"layer{i}").children()):
-                assert isinstance(block, Block)
-                name = f"layer{i}.{j}"
-                out = _norm(params, f"{name}.bn1", _conv(params, f"{name}.conv1", h, block.stride, 1), relu=True)
-                if block.downsample is not None:
-                    h = _norm(params, f"{name}.downsample.1", _conv(params, f"{name}.downsample.0", h, block.stride, 0))
-                h = _norm(params, f"{name}.bn2", _conv(params, f"{name}.conv2", out, 1, 1), other=h, relu=True)
+        for name, block in self.blocks():
+            out = _norm(params, f"{name}.bn1", _conv(params, f"{name}.conv1", h, 3, block.stride, 1), relu=True)
+            if block.downsample is not None:
+                h = _norm(params, f"{name}.downsample.1", _conv(params, f"{name}.downsample.0", h, 1, block.stride, 0))
+            h = _norm(params, f"{name}.bn2", _conv(params, f"{name}.conv2", out, 3, 1, 1), other=h, relu=True)
         return dense(params, "fc", h.mean((2, 3)))
 
 
-def _conv(params: Params, name: str, x: Tensor, stride: int, padding: int) -> Tensor:
+def _conv(params: Params, name: str, x: Tensor, kernel: int, stride: int, padding: int) -> Tensor:
     """K convolutions of `x[K, B, H, W, C]`; on a CPU one after the other, on a GPU as batched products."""
     weight = params[f"{name}.weight"]
     if networks.on_gpu(x):
-        return convolve(x, weight, stride, padding)
+        return convolve(x, weight, stride, padding, kernel)
     planes = x.movedim(4, 2)
     each = [F.conv2d(planes[k], weight[k], None, stride, padding) for k in range(len(x))]
     return torch.stack(each).movedim(2, 4)
