@@ -151,6 +151,7 @@ def test_descent_over_several_tensors(clip, prox, whole):
     K, lr, decay, mu = 3, 0.3, 0.2, 0.1
     params = [draw(K, 3, 3, 40, 20).permute(0, 4, 3, 1, 2), draw(K, 5), draw(K, 4097)]
     grads, anchors = ([torch.empty_like(p).copy_(draw(*p.shape)) for p in params] for _ in range(2))
+    grads[0], shadow = grads[0].bfloat16(), torch.zeros_like(params[0], dtype=torch.bfloat16)
     sizes = torch.tensor([[1, 1, 1], [2, 0, 4]], dtype=whole, device=DEVICE)
     step, hyper = torch.ones(1, dtype=whole, device=DEVICE), torch.tensor([lr, decay, clip, mu], device=DEVICE)
     moves = [g + decay * p + (mu * (p - a) if prox else 0) for g, p, a in zip(grads, params, anchors)]
@@ -160,9 +161,20 @@ def test_descent_over_several_tensors(clip, prox, whole):
     want = [p.double() - lr * scale.view(-1, *[1] * (p.dim() - 1)) * m.double() for p, m in zip(params, moves)]
     parts = torch.empty(K, sum(step_kernels.blocks(p) for p in params), device=DEVICE)
     before = params[0][1].clone()
-    step_kernels.descend(grads, params, hyper, sizes, step, parts, clip=bool(clip), anchors=anchors if prox else None)
+    step_kernels.descend(
+        grads,
+        params,
+        hyper,
+        sizes,
+        step,
+        parts,
+        clip=bool(clip),
+        anchors=anchors if prox else None,
+        shadows=[shadow, None, None],
+    )
     for p, w in zip(params, want):
         near(p, w)
+    near(shadow[::2], want[0][::2], torch.bfloat16)
     assert torch.equal(params[0][1], before)
 
 
@@ -223,6 +235,27 @@ def test_the_trainer_is_the_reference(monkeypatch):
             assert (dead - before).abs().amax((1, 2, 3)).min() > 1e-3
     assert used == {"norm", "unfold", "fold", "descend"}
     assert len(trainers.made) == 2  # other values of the same terms are the same graph
+
+
+def test_the_trainer_in_bf16_is_as_near_as_pytorchs_autocast(monkeypatch):
+    monkeypatch.setattr(buffers, "SMALL", 1000)
+    task = tiny(engine="sequential")
+    theta, spec = task.init(0).expand(2, -1), replace(SPEC, prox=0.0)
+    batches = plan([silo.rows["train"][:3] for silo in task.members], np.arange(2), spec, 0, np.zeros(2, int))
+    exact = task.engine.train(theta, batches, spec, None, Keys(np.zeros(2, int), 0, np.arange(2)))
+    errors = []
+    for kernels in (True, False):
+        monkeypatch.setattr(networks, "on_gpu", lambda x, yes=kernels: yes)
+        trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            got = trainers.train(theta, batches, spec, None)
+        (trainer,) = trainers.made.values()
+        assert bool(trainer.models.shadows) == kernels
+        for name, shadow in trainer.models.shadows.items():
+            near(shadow, trainer.models.entries[name].double(), torch.bfloat16)
+        wrong, moved = (task.layout.unpack(t).values() for t in (got - exact, exact - theta))
+        errors.append(torch.stack([a.norm() / b.norm() for a, b in zip(wrong, moved)]))
+    assert (errors[0] < 1.3 * errors[1] + 0.02).all()
 
 
 def test_outputs_between_two_models_are_the_reference():

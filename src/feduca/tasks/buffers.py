@@ -22,7 +22,8 @@ class Buffers:
     """K models' tensors by name, and those that are trained as a few dense ones: the large, and the small as one.
 
     The filters of a convolution lie as they are multiplied, `[K, rows, columns, inputs, outputs]`; their axes have the
-    model's order all the same. Of filters in `cut` only these rows and columns are held.
+    model's order all the same. Of filters in `cut` only these rows and columns are held. Large filters may have a copy in
+    the type in which they are multiplied.
     """
 
     entries: dict[str, Tensor]
@@ -30,10 +31,11 @@ class Buffers:
     small: tuple[str, ...]
     joined: Tensor  # the small ones and one number more, [K, numbers]
     cut: Cut
+    shadows: dict[str, Tensor]  # the copies of large filters
 
     @staticmethod
-    def of(layout: Layout, clients: int, device: torch.device, cut: Cut) -> Buffers:
-        """Zeros for `clients` models of this layout."""
+    def of(layout: Layout, clients: int, device: torch.device, cut: Cut, dtype: torch.dtype = torch.float32) -> Buffers:
+        """Zeros for `clients` models of this layout, with copies of filters if `dtype` is not fp32."""
         trained = layout.names[: layout.trained]
         sizes = {
             name: _kept(torch.empty(shape, device="meta"), cut.get(name)).shape
@@ -55,12 +57,17 @@ class Buffers:
 
         joined = zeros(1 + max(ends.values(), default=0))
         entries = {name: one(name, shape) for name, shape in sizes.items()}
-        return Buffers(entries, tuple(name for name in trained if name not in ends), small, joined, cut)
+        large = tuple(name for name in trained if name not in ends)
+        copied = [name for name in large if len(sizes[name]) == 4 and dtype != torch.float32]
+        shadows = {name: torch.zeros_like(entries[name], dtype=dtype) for name in copied}
+        return Buffers(entries, large, small, joined, cut, shadows)
 
     def load(self, entries: Mapping[str, Tensor]) -> None:
         """Copy models into the buffers."""
         for name, buffer in self.entries.items():
             buffer.copy_(_kept(entries[name], self.cut.get(name)))
+        for name, shadow in self.shadows.items():
+            shadow.copy_(self.entries[name])
 
     @property
     def extra(self) -> Tensor:

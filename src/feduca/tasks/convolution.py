@@ -117,9 +117,15 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx, x: Tensor, weight: Tensor, at: Windows, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
         K, outputs = weight.shape[:2]
         columns = unfold(x, at, dtype)
-        empty = torch.empty if at.row == at.numbers else torch.zeros
-        matrix = empty(K, at.row, outputs, dtype=dtype, device=x.device)
-        _filters(matrix, at).copy_(_taps(weight, at))
+        taps = _taps(weight, at)
+        if (
+            taps.dtype == dtype and taps.is_contiguous() and at.row == at.numbers
+        ):  # it lies in memory as the matrix would
+            matrix = taps.view(K, at.row, outputs)
+        else:
+            empty = torch.empty if at.row == at.numbers else torch.zeros
+            matrix = empty(K, at.row, outputs, dtype=dtype, device=x.device)
+            _filters(matrix, at).copy_(taps)
         ctx.save_for_backward(columns, matrix, x, weight)
         ctx.at = at
         return torch.bmm(columns, matrix).view(*x.shape[:2], *at.count, outputs)
@@ -132,9 +138,11 @@ class _Convolution(torch.autograd.Function):
         d = d.reshape(len(d), -1, d.shape[4])
         gx = gw = None
         if ctx.needs_input_grad[1]:
-            whole = at.taps == weight.shape[3:]
-            gw = torch.empty_like(weight) if whole else torch.zeros_like(weight)  # in memory as the weight itself
-            _taps(gw, at).copy_(_filters(torch.bmm(columns.transpose(1, 2), d), at))
+            product = _filters(torch.bmm(columns.transpose(1, 2), d), at)
+            gw = product.permute(0, 4, 3, 1, 2)
+            if gw.dtype != weight.dtype or gw.shape != weight.shape or gw.stride() != weight.stride():
+                gw = torch.empty_like(weight) if gw.shape == weight.shape else torch.zeros_like(weight)
+                _taps(gw, at).copy_(product)  # in memory as the weight itself
         if ctx.needs_input_grad[0]:
             gx = fold(torch.bmm(d, matrix.transpose(1, 2)), at, x)
         return gx, gw, None, None

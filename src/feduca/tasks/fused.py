@@ -236,7 +236,7 @@ class Trainer:
         self._backward(weights, *self._forward(net, weights, self.x))
         step_kernels.descend(
             [self.gradient], [self.flat], self.hyper, self.sizes, self.step_number, self.parts,
-            clip=self.clip, anchors=None if self.anchor is None else [self.anchor], shadow=self.shadow,
+            clip=self.clip, anchors=None if self.anchor is None else [self.anchor], shadows=[self.shadow],
         )  # fmt: skip
         self.step_number.add_(1)
 

@@ -46,9 +46,11 @@ class AutogradTrainer:
 
         self.kernels = step_kernels(pool, spec)
         self.cut = module.reached(pool.example_shape) if self.kernels else {}
-        self.models = Buffers.of(layout, clients, device, self.cut)
+        half = self.kernels is not None and torch.is_autocast_enabled(device.type)
+        self.models = Buffers.of(layout, clients, device, self.cut, torch.bfloat16 if half else torch.float32)
         self.trained = layout.names[: layout.trained]
-        self.params = [self.models.entries[name].requires_grad_() for name in self.trained]
+        self.seen = {**self.models.entries, **self.models.shadows}  # by the module
+        self.params = [self.seen[name].requires_grad_() for name in self.trained]
         self.anchor = Buffers.of(layout, clients, device, self.cut) if prox else None
         self.hyper = zeros(4, dtype=torch.float32)  # lr, decay, clip, mu
         if self.kernels:
@@ -109,7 +111,7 @@ class AutogradTrainer:
         index = self.index.index_select(0, self.step_number).squeeze(0)
         codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)
         count = self.sizes.index_select(0, self.step_number).squeeze(0)
-        outputs = self.module.stacked(self.models.entries, self.pool.examples(index, codes))
+        outputs = self.module.stacked(self.seen, self.pool.examples(index, codes))
         losses = self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
         real = torch.arange(index.shape[1], device=index.device) < count[:, None]
         mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
@@ -120,6 +122,7 @@ class AutogradTrainer:
                     self.models.gradients(dict(zip(self.trained, grads))), self.models.dense,
                     self.hyper, self.sizes, self.step_number, self.parts,
                     clip=bool(self.spec.clip), anchors=None if self.anchor is None else self.anchor.dense,
+                    shadows=[*map(self.models.shadows.get, self.models.large), None],
                 )  # fmt: skip
             else:
                 self.optimiser.step(list(grads), (count > 0).to(torch.float32))

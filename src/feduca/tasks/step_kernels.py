@@ -237,32 +237,32 @@ def descend(
     *,
     clip: bool,
     anchors: Sequence[Tensor] | None = None,
-    shadow: Tensor | None = None,
+    shadows: Sequence[Tensor | None] | None = None,
 ) -> None:
     """One SGD step of the `params`, each `[K, ...]`, along `grads`, clipped by the norm over all of them.
 
     `hyper` is (lr, decay, clip, mu); `parts[K, blocks of all params]` is scratch; clients move whose `sizes[step]` is
-    not 0. `shadow` becomes a copy of the parameter, where there is but one. All of them lie in memory alike.
+    not 0. `shadows` become copies of the parameters. What belongs together must lie in memory alike.
     """
     K, prox = parts.shape[0], anchors is not None
     assert parts.shape[1] == sum(blocks(p) for p in params), f"scratch must hold one number per block of {BLOCK}"
-    pulls = params if anchors is None else anchors
-    for p, g, a in zip(params, grads, pulls, strict=True):
-        _dense(p, g, a, *(() if shadow is None else (shadow,)))
+    copies = shadows or [None] * len(params)
+    together = list(zip(params, grads, anchors or params, copies, strict=True))
+    for p, g, a, copy in together:
+        _dense(p, g, a, p if copy is None else copy)
     if clip:
         first = 0
-        for p, g, a in zip(params, grads, pulls):
-            P = p[0].numel()
+        for p, g, a, _ in together:
+            to = parts[:, first:]
             _squares[(blocks(p), K)](
-                g, p, a, hyper, parts[:, first:], P, parts.shape[1], PROX=prox, BLOCK=BLOCK, num_warps=8
+                g, p, a, hyper, to, p[0].numel(), parts.shape[1], PROX=prox, BLOCK=BLOCK, num_warps=8
             )
             first += blocks(p)
         if len(params) > 1:  # else the few sums are added by everybody who needs the total
             parts = parts.sum(1, keepdim=True)
-    assert shadow is None or len(params) == 1, "one copy is of one parameter"
-    for p, g, a in zip(params, grads, pulls):
+    for p, g, a, copy in together:
         _descend[(blocks(p), K)](
-            g, p, a, p if shadow is None else shadow, hyper, parts, sizes, step, K, p[0].numel(), parts.shape[1],
-            PROX=prox, CLIP=clip, SHADOW=shadow is not None, PARTS=max(2, triton.next_power_of_2(parts.shape[1])),
+            g, p, a, p if copy is None else copy, hyper, parts, sizes, step, K, p[0].numel(), parts.shape[1],
+            PROX=prox, CLIP=clip, SHADOW=copy is not None, PARTS=max(2, triton.next_power_of_2(parts.shape[1])),
             BLOCK=BLOCK, num_warps=8,
         )  # fmt: skip
