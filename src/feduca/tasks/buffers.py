@@ -12,6 +12,7 @@ from torch import Tensor
 from feduca.tasks.layout import Layout
 from feduca.tasks.optimisers import per_client
 
+ALIGN = 16  # the small ones are filled up to a multiple of this many numbers
 SMALL = 4096  # parameters with up to this many numbers lie, and are moved, together
 
 Cut = Mapping[str, tuple[slice, slice]]  # rows and columns of filters [O, C, rows, columns]
@@ -29,7 +30,7 @@ class Buffers:
     entries: dict[str, Tensor]
     large: tuple[str, ...]
     small: tuple[str, ...]
-    joined: Tensor  # the small ones and one number more, [K, numbers]
+    joined: Tensor  # the small ones, zeros, and at the end one number more: [K, numbers]
     cut: Cut
     shadows: dict[str, Tensor]  # the copies of large filters
 
@@ -55,7 +56,7 @@ class Buffers:
                 return zeros(*kernel, inputs, outputs).permute(0, 4, 3, 1, 2)
             return zeros(*shape)
 
-        joined = zeros(1 + max(ends.values(), default=0))
+        joined = zeros((max(ends.values(), default=0) // ALIGN + 1) * ALIGN)
         entries = {name: one(name, shape) for name, shape in sizes.items()}
         large = tuple(name for name in trained if name not in ends)
         copied = [name for name in large if len(sizes[name]) == 4 and dtype != torch.float32]
@@ -81,9 +82,14 @@ class Buffers:
 
     def gradients(self, named: Mapping[str, Tensor]) -> list[Tensor]:
         """Their gradients, in memory as they are."""
-        nothing = torch.zeros_like(self.extra)[:, None]
-        small = torch.cat([*(named[name].flatten(1) for name in self.small), nothing], 1)
-        return [*(_as(self.entries[name], named[name]) for name in self.large), small]
+        small = [named[name].flatten(1) for name in self.small]
+        nothing = torch.zeros_like(self.joined[:, sum(g.shape[1] for g in small) :])
+        grads = [_as(self.seen(name), named[name]) for name in self.large]
+        return [*grads, torch.cat([*small, nothing], 1)]
+
+    def seen(self, name: str) -> Tensor:
+        """What a model is computed with: the tensor, or its copy."""
+        return self.shadows.get(name, self.entries[name])
 
 
 def _kept(value: Tensor, cut: tuple[slice, slice] | None) -> Tensor:

@@ -47,9 +47,10 @@ class AutogradTrainer:
         self.kernels = step_kernels(pool, spec)
         self.cut = module.reached(pool.example_shape) if self.kernels else {}
         half = self.kernels is not None and torch.is_autocast_enabled(device.type)
-        self.models = Buffers.of(layout, clients, device, self.cut, torch.bfloat16 if half else torch.float32)
+        dtype = torch.bfloat16 if half else torch.float32
+        self.models = Buffers.of(layout, clients, device, self.cut, dtype)
         self.trained = layout.names[: layout.trained]
-        self.seen = {**self.models.entries, **self.models.shadows}  # by the module
+        self.seen = {name: self.models.seen(name) for name in layout.names}
         self.params = [self.seen[name].requires_grad_() for name in self.trained]
         self.anchor = Buffers.of(layout, clients, device, self.cut) if prox else None
         self.hyper = zeros(4, dtype=torch.float32)  # lr, decay, clip, mu
@@ -62,6 +63,10 @@ class AutogradTrainer:
         self.codes = zeros(steps, clients, batch) if augment else None
         self.sizes = zeros(steps, clients)
         self.step_number = zeros(1)
+        self.images = pool.images(dtype) if self.kernels else None
+        if self.images is not None:
+            self.x = zeros(clients, batch, *self.images.shape[1:], dtype=dtype)
+            self.y = zeros(clients, batch, dtype=pool.y.dtype)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
@@ -108,12 +113,10 @@ class AutogradTrainer:
 
     def step(self) -> None:
         """One step of all clients on the fixed buffers, without a word from the host."""
-        index = self.index.index_select(0, self.step_number).squeeze(0)
-        codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)
+        x, y = self._batch()
         count = self.sizes.index_select(0, self.step_number).squeeze(0)
-        outputs = self.module.stacked(self.seen, self.pool.examples(index, codes))
-        losses = self.criterion.loss(outputs.flatten(0, 1), self.pool.targets(index).flatten()).view(index.shape)
-        real = torch.arange(index.shape[1], device=index.device) < count[:, None]
+        losses = self.criterion.loss(self.module.stacked(self.seen, x).flatten(0, 1), y.flatten()).view(y.shape)
+        real = torch.arange(y.shape[1], device=y.device) < count[:, None]
         mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
         grads = torch.autograd.grad(objective(mean, self.spec).sum(), self.params)
         with torch.no_grad():
@@ -127,6 +130,15 @@ class AutogradTrainer:
             else:
                 self.optimiser.step(list(grads), (count > 0).to(torch.float32))
             self.step_number.add_(1)
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """The examples of this step as the module sees them, and their targets."""
+        if self.kernels and self.images is not None:
+            self.kernels.gather(self.images, self.pool.y, self.index, self.codes, self.step_number, self.x, self.y)
+            return self.x.movedim(-1, -3), self.y
+        index = self.index.index_select(0, self.step_number).squeeze(0)
+        codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)
+        return self.pool.examples(index, codes), self.pool.targets(index)
 
 
 def step_kernels(pool: Pool, spec: LocalSpec) -> ModuleType | None:
