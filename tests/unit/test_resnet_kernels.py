@@ -17,7 +17,9 @@ from feduca.tasks.batches import plan
 from feduca.tasks.convolution import Windows, convolve
 from feduca.tasks.engines import Keys
 from feduca.tasks.graphs import AutogradTrainers
+from feduca.tasks.networks import CNN
 from feduca.tasks.resnet import ResNet18
+from feduca.tasks.text import BiLSTM
 from feduca.types import LocalSpec
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -186,16 +188,19 @@ def test_descent_refuses_gradients_that_lie_otherwise():
         step_kernels.descend([g], [p], *rest, torch.empty(2, 1, device=DEVICE), clip=False)
 
 
-def noise():
+def noise(side=8):
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (120, 8, 8, 3), dtype=np.uint8), np.arange(120) % 10
+    x, y = rng.integers(0, 256, (120, side, side, 3), dtype=np.uint8), np.arange(120) % 10
     return Dataset("noise", x, y, x[:9], y[:9], 10, (), np.full(3, 0.5), np.full(3, 0.25))
 
 
-def tiny(**settings):
+def resnet():
+    return ResNet18(10, widths=((16, 1), (32, 2)))
+
+
+def tiny(model=resnet, data=None, **settings):
     return build_task(
-        data=noise(), clients=2, classes_per_client=10, model=lambda: ResNet18(10, widths=((16, 1), (32, 2))),
-        device=DEVICE, validation_share=0.3, **settings,
+        data=data or noise(), clients=2, classes_per_client=10, model=model, device=DEVICE, validation_share=0.3, **settings
     )  # fmt: skip
 
 
@@ -270,6 +275,36 @@ def test_outputs_between_two_models_are_the_reference():
     theta = [tiny().init(seed).expand(2, -1) for seed in range(2)]
     x, r = draw(2, 1, 3, 8, 8), torch.tensor([[0.0], [0.4]], device=DEVICE)
     torch.testing.assert_close(one.between(*theta, x)(r), other.between(*theta, x)(r), rtol=1e-3, atol=1e-5)
+
+
+def words():
+    x = np.random.default_rng(0).integers(2, 12, (120, 7))
+    return Dataset("words", x, np.arange(120) % 10, x[:9], np.arange(9), 10, (), vocabulary=12)
+
+
+OTHERS = {
+    "momentum": (resnet, noise, LocalSpec(epochs=1, batch_size=2, lr=0.05, momentum=0.9, weight_decay=0.1, clip=3.0)),
+    "cnn": (
+        lambda: CNN((3, 16, 16), (9,), 10, filters=10),
+        lambda: noise(16),
+        LocalSpec(epochs=1, batch_size=2, lr=0.1, objective="propfair", bound=5.0, clip=0.5),
+    ),
+    "text": (lambda: BiLSTM(12, 10, 5, 3), words, LocalSpec(epochs=2, batch_size=2, lr=0.2, weight_decay=0.1)),
+}
+
+
+@pytest.mark.parametrize(("model", "data", "spec"), OTHERS.values(), ids=OTHERS.keys())
+def test_other_work_of_the_trainer_is_the_reference(model, data, spec, monkeypatch):
+    monkeypatch.setattr(buffers, "SMALL", 1000)
+    task = tiny(model, data(), engine="sequential")
+    theta = task.init(0).expand(2, -1)
+    batches = plan([silo.rows["train"][:3] for silo in task.members], np.arange(2), spec, 0, np.zeros(2, int))
+    trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
+    for _ in range(2):  # the second round reuses the buffers
+        got = trainers.train(theta, batches, spec, None)
+    want = task.engine.train(theta, batches, spec, None, Keys(np.zeros(2, int), 0, np.arange(2)))
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
+    assert (got - theta).abs().amax(1).min() > 1e-3
 
 
 def test_what_of_a_resnet_is_reached():
