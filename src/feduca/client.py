@@ -47,6 +47,7 @@ class Behaviour:
     offer: Offer
     family: UtilityFamily
     seed: int
+    train_from: str = "offer"  # or "consensus": an accepted offer is deployed, training starts from the shared model
     reporting: ReportingPolicy = Truthful()
     decide_by: str = "reported"  # or "true": the threshold an inflating client decides by (reading 13)
     threshold: str = "previous-weight"  # or "local-baseline" (reading 3)
@@ -162,7 +163,7 @@ def step(
     )
     join = decision.join & how.conduct.willing(clients) | ~memory.trained
     reason = [why if had else "no model of its own yet" for why, had in zip(decision.reason, memory.trained)]
-    start = select(join, offered.theta, memory.own)
+    start = select(join, shared if how.train_from == "consensus" else offered.theta, memory.own)
     promised = np.where(has_curve, family.value(memory.zeta, announced), np.nan)
     kept = family.value(zeta, announced) >= gamma - how.tolerance
 

@@ -28,6 +28,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "offer.margin_kind": "absolute",
     "offer.budget": 0,
     "offer.search": "upwards",
+    "offer.train_from": "offer",
     "participation.confidence": 0.0,
     "participation.quits": 0,
     "utility.keep_curves": False,
@@ -102,6 +103,7 @@ class OfferTable(_Table):
     points: int = Field(default=10, ge=2)
     budget: int = Field(default=0, ge=0)  # forward passes per silo and round to find an offer; 0 = no bound
     search: Literal["upwards", "guided"] = "upwards"  # from consensus on; or halving, first where the last curve says
+    train_from: Literal["offer", "consensus"] = "offer"  # where whoever accepts starts its training; the offer is deployed
 
 
 class ReportingTable(_Table):

@@ -120,6 +120,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
+        train_from=recipe.offer.train_from,
         family=utility.family(u.family),
         seed=seed,
         reporting=_reporting(recipe, seed),

@@ -443,7 +443,13 @@ def test_cells_are_judged_by_their_neighbours():
 
 def test_new_options_leave_the_names_of_earlier_runs_alone():
     base = config.load({})
-    for dotted, value in (("offer.budget", 3), ("alone", True), ("participation.quits", 4), ("conduct.kind", "echo")):
+    for dotted, value in (
+        ("offer.budget", 3),
+        ("offer.train_from", "consensus"),
+        ("alone", True),
+        ("participation.quits", 4),
+        ("conduct.kind", "echo"),
+    ):
         assert base.with_settings({dotted: value}).hash() != base.hash()
     assert base.with_settings({"study": "ablation", "also": ["paper"]}).hash() == base.hash()
 

@@ -159,6 +159,17 @@ def test_best_mixture_takes_the_best_point():
     assert clients.offered_accuracy == pytest.approx([1.0, 1.0])
 
 
+def test_whoever_accepts_trains_from_its_offer_or_from_consensus():
+    for train_from, start in (("offer", -1.0), ("consensus", -0.5)):
+        items, federation = play(
+            FedAvg(), AccuracyImproves(), offer=BestMixture(points=3), rounds=2, train_from=train_from
+        )
+        assert list(items[1][1].status) == ["declined", "joined"]
+        assert items[1][1].offered_accuracy[1] == pytest.approx(1.0)  # what it deploys is the offer either way
+        assert federation.reports[1].theta[1] == pytest.approx(start - 2)  # silo 1's training subtracts 2
+        assert federation.snapshot()["own"][0] == pytest.approx(2.0)  # who declines goes on with its own model, 1
+
+
 def test_server_learning_rate():
     server = Server(FedAvg(), memories["update"], Quadratic(), LocalSpec(), 1, 3, aggregation=Weighted(0.5))
     federation = InProcess(Pencil(), Behaviour(Always(), Global(), Quadratic(), 3))
