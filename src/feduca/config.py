@@ -103,7 +103,9 @@ class OfferTable(_Table):
     points: int = Field(default=10, ge=2)
     budget: int = Field(default=0, ge=0)  # forward passes per silo and round to find an offer; 0 = no bound
     search: Literal["upwards", "guided"] = "upwards"  # from consensus on; or halving, first where the last curve says
-    train_from: Literal["offer", "consensus"] = "offer"  # where whoever accepts starts its training; the offer is deployed
+    train_from: Literal["offer", "consensus"] = (
+        "offer"  # where whoever accepts starts its training; the offer is deployed
+    )
 
 
 class ReportingTable(_Table):

@@ -7,9 +7,12 @@ another answers many runs at once in one batched call (see federation/).
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
+from feduca.arrays import put, take
 from feduca.types import Array, Floats, Ints, LocalSpec, Scores, Task
 
 T = TypeVar("T")
@@ -24,10 +27,26 @@ class Train:
     spec: LocalSpec
     round: int
     seed: int | Ints  # one for all, or one per client (several federations in one call)
-    anchor: Array | None = None
+    anchor: Array | None = None  # [P], or one per client
+    rates: Floats | None = None  # [K]: learning rates of the clients' own, in place of the spec's
 
     def on(self, task: Task) -> Array:
-        return task.train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor)
+        if self.rates is None:
+            return task.train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor)
+        if getattr(task, "takes_rates", False):  # ours do; yours need not
+            train: Any = task.train
+            return train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor, rates=self.rates)
+        trained = self.theta
+        for rate in np.unique(self.rates):  # one call for all clients of one rate
+            trained = put(trained, who := np.flatnonzero(self.rates == rate), self._of(who, float(rate)).on(task))
+        return trained
+
+    def _of(self, who: Ints, rate: float) -> Train:
+        """The same for some of the clients, at one rate."""
+        seed = self.seed if np.ndim(self.seed) == 0 else np.asarray(self.seed)[who]
+        anchor = self.anchor if self.anchor is None or len(self.anchor.shape) == 1 else take(self.anchor, who)
+        spec = replace(self.spec, lr=rate)
+        return Train(take(self.theta, who), self.clients[who], spec, self.round, seed, anchor)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from feduca.tasks.models import MLP
 from feduca.tasks.pool import Pool
 from feduca.tasks.task import Settings, Silo, TorchTask
 from feduca.types import LocalSpec
+from feduca.work import Train
 
 SPEC = LocalSpec(epochs=2, batch_size=10, lr=0.1)
 
@@ -64,6 +65,36 @@ class Tanh(MLP):
 
     def forward(self, x):
         return self.layers[1](torch.tanh(self.layers[0](x.flatten(1))))
+
+
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+@pytest.mark.parametrize(
+    "spec", [SPECS[name] for name in ("decay and clip", "momentum", "adam")], ids=lambda s: s.optimiser
+)
+def test_clients_may_have_learning_rates_of_their_own(kind, spec):
+    task = ragged(build_task(engine=kind))
+    theta, rates = task.init(1).expand(4, -1), np.array([0.05, 0.1, 0.05, 0.002])
+    got = task.train(theta, np.arange(4), spec, round=3, seed=9, rates=rates)
+    for k, rate in enumerate(rates):
+        want = task.train(theta[k : k + 1], np.array([k]), replace(spec, lr=rate), round=3, seed=9)
+        torch.testing.assert_close(got[k], want[0], rtol=1e-5, atol=1e-6)
+    plain = task.train(theta, np.arange(4), spec, round=3, seed=9)
+    assert not torch.allclose(got, plain, atol=1e-3)
+
+
+def test_a_task_that_knows_one_rate_is_asked_rate_by_rate():
+    theta, clients = np.zeros((3, 1)), np.arange(3)
+    seen = []
+
+    class Plain:
+        def train(self, theta, clients, spec, round, seed, anchor=None):
+            seen.append((clients.tolist(), spec.lr, np.asarray(seed).tolist(), anchor.tolist()))
+            return theta + spec.lr
+
+    asked = Train(theta, clients, SPEC, 1, np.array([5, 6, 7]), np.ones((3, 1)), rates=np.array([0.2, 0.3, 0.2]))
+    assert asked.on(Plain())[:, 0] == pytest.approx([0.2, 0.3, 0.2])
+    assert seen == [([0, 2], 0.2, [5, 7], [[1.0], [1.0]]), ([1], 0.3, [6], [[1.0]])]
+    assert not theta.any()  # what was handed in stays as it was
 
 
 @pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm, Tanh])

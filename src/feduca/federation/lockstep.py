@@ -89,7 +89,12 @@ def _answers(requests: Sequence[Any], offsets: Sequence[int], task: Task) -> lis
         if first.spec.prox > 0:
             anchor = concatenate([repeat(r.anchor, len(r.clients)) for r in requests])
         theta = concatenate([r.theta for r in requests])
-        whole = Train(theta, clients, first.spec, first.round, seeds, anchor).on(task)
+        rates = None
+        if any(r.rates is not None for r in requests):
+            rates = np.concatenate(
+                [np.full(len(r.clients), r.spec.lr) if r.rates is None else r.rates for r in requests]
+            )
+        whole = Train(theta, clients, first.spec, first.round, seeds, anchor, rates).on(task)
         return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(clients)])]
     if isinstance(first, Evaluate):
         scores = Evaluate(concatenate([r.theta for r in requests]), clients, first.split).on(task)

@@ -16,12 +16,12 @@ theta_k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from feduca.arrays import mix, put, repeat, select, take
+from feduca.arrays import mix, repeat, select
 from feduca.errors import ConfigError
 from feduca.mechanisms.fixed import FixedWeights
 from feduca.personal import Prepared
@@ -68,11 +68,7 @@ class Mixture:
             slope = (at.loss[:, 1] - at.loss[:, 0]) / (high - low)
             a = np.where(memory.trained, np.clip(a - self.eta_a * slope, LEAST, 1), a)
         mixed = mix(shared, v, a)
-        for share in np.unique(a):  # one learning rate per call; with a fixed share, one call
-            who = np.flatnonzero(a == share)
-            spec = replace(asked.local, lr=asked.local.lr * float(share) ** 2)
-            mixed = put(
-                mixed, who, (yield Train(take(mixed, who), clients[who], spec, asked.round, seed, anchor=asked.theta))
-            )
+        rates = asked.local.lr * a**2
+        mixed = yield Train(mixed, clients, asked.local, asked.round, seed, anchor=asked.theta, rates=rates)
         v = mix(shared, mixed, 1 / a)  # (m - (1 - a) theta) / a = theta + (m - theta) / a
         return Prepared(model=mixed, extra={"private": v, "share": a})

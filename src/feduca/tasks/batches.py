@@ -29,6 +29,7 @@ class Plan:
     index: np.ndarray  # [S, K, B] rows of the pool; padding repeats one of the client's own rows
     sizes: np.ndarray  # [S, K] real examples in the batch; 0 once a client is done
     augment: np.ndarray | None  # [S, K, B] of numbers below AUGMENTATIONS
+    rates: np.ndarray | None = None  # [K] learning rates, where clients have their own
 
     @property
     def steps(self) -> int:

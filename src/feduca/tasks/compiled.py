@@ -46,12 +46,16 @@ def train(module: MLP, pool: Pool, theta: Tensor, plan: Plan, spec: LocalSpec, a
     pull = np.broadcast_to(np.float32(0), out.shape) if anchor is None else anchor.detach().float().contiguous().numpy()
     options = [
         np.float32(value)
-        for value in (spec.lr, spec.weight_decay, spec.clip, CLIP_EPSILON, spec.prox if anchor is not None else 0)
+        for value in (spec.weight_decay, spec.clip, CLIP_EPSILON, spec.prox if anchor is not None else 0)
     ]
+
+    rates = np.full(len(out), spec.lr) if plan.rates is None else plan.rates
 
     def one(k: int) -> None:
         index, sizes = np.ascontiguousarray(plan.index[:, k]), np.ascontiguousarray(plan.sizes[:, k])
-        _train(out[k], widths, x.numpy(), y, index, sizes, np.ascontiguousarray(pull[k]), *options)
+        _train(
+            out[k], widths, x.numpy(), y, index, sizes, np.ascontiguousarray(pull[k]), np.float32(rates[k]), *options
+        )
 
     with _turn, _one_thread_each().limit(limits=1, user_api="blas"):
         everybody = range(len(out))

@@ -90,10 +90,11 @@ class Sequential:
         entries = {name: value.clone() for name, value in self.layout.unpack(theta).items()}
         params = [entries[name].requires_grad_() for name in self.layout.names[: self.layout.trained]]
         pull = None if anchor is None else list(self.layout.unpack(anchor).values())[: self.layout.trained]
+        lr = spec.lr if plan.rates is None else float(plan.rates[k])
         if spec.optimiser == "adam":
-            optimiser = torch.optim.Adam(params, lr=spec.lr, betas=optimisers.ADAM_BETAS, eps=optimisers.ADAM_EPSILON)
+            optimiser = torch.optim.Adam(params, lr=lr, betas=optimisers.ADAM_BETAS, eps=optimisers.ADAM_EPSILON)
         else:
-            optimiser = torch.optim.SGD(params, lr=spec.lr, momentum=spec.momentum)
+            optimiser = torch.optim.SGD(params, lr=lr, momentum=spec.momentum)
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(k))
@@ -186,7 +187,8 @@ class Stacked:
         trained = self.layout.names[: self.layout.trained]
         params = [entries[name].requires_grad_() for name in trained]
         pull = None if anchor is None else [self.layout.unpack(anchor)[name] for name in trained]
-        optimiser = Optimiser(spec, params, pull)
+        rates = None if plan.rates is None else torch.as_tensor(plan.rates, dtype=torch.float32, device=theta.device)
+        optimiser = Optimiser(spec, params, pull, lr=rates)
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(0))

@@ -93,6 +93,8 @@ class TorchTask:
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "ahead", Ahead())
 
+    takes_rates = True  # each client of a call may have a learning rate of its own
+
     engine: Engine = field(init=False)
     layout: Layout = field(init=False)
     ahead: Ahead = field(init=False, compare=False, repr=False)
@@ -135,8 +137,9 @@ class TorchTask:
         round: int,
         seed: int | Ints,
         anchor: Array | None = None,
+        rates: Floats | None = None,
     ) -> Tensor:
-        """Local training of `theta[K, size]` by `clients[K]`. `seed` may be one per client (lockstep)."""
+        """Local training of `theta[K, size]` by `clients[K]`. `seed` may be one per client (lockstep), as `rates` are."""
         clients = self._clients(clients)
         theta = self._models(theta, len(clients))
         if anchor is not None:
@@ -149,6 +152,8 @@ class TorchTask:
             batches = self.ahead.plan(clients, rows, own, spec, round, seeds)
         else:  # a CPU that trains has no time to spare
             batches = plan(rows, own, spec, round, seeds)
+        if rates is not None:
+            batches = replace(batches, rates=np.asarray(rates, dtype=np.float64))
         with self._computing(spec.batch_size):
             return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
 
