@@ -151,17 +151,20 @@ def test_windows_that_are_the_images_themselves():
 @pytest.mark.parametrize("clip", [0.0, 0.7, 1e4], ids=["unclipped", "clipped", "within the clip"])
 def test_descent_over_several_tensors(clip, prox, whole):
     torch.manual_seed(0)
-    K, lr, decay, mu = 3, 0.3, 0.2, 0.1
+    K, decay, mu = 3, 0.2, 0.1
+    lr = torch.tensor([0.3, 0.2, 0.1], device=DEVICE)  # each client its own
     params = [draw(K, 3, 3, 40, 20).permute(0, 4, 3, 1, 2), draw(K, 5), draw(K, 4097)]
     grads, anchors = ([torch.empty_like(p).copy_(draw(*p.shape)) for p in params] for _ in range(2))
     grads[0], shadow = grads[0].bfloat16(), torch.zeros_like(params[0], dtype=torch.bfloat16)
     sizes = torch.tensor([[1, 1, 1], [2, 0, 4]], dtype=whole, device=DEVICE)
-    step, hyper = torch.ones(1, dtype=whole, device=DEVICE), torch.tensor([lr, decay, clip, mu], device=DEVICE)
+    step = torch.ones(1, dtype=whole, device=DEVICE)
+    hyper = torch.tensor([[rate, decay, clip, mu] for rate in lr.tolist()], device=DEVICE)
     moves = [g + decay * p + (mu * (p - a) if prox else 0) for g, p, a in zip(grads, params, anchors)]
     norm = torch.cat([m.flatten(1) for m in moves], 1).double().norm(dim=1)
     scale = (clip / (norm + 1e-6)).clamp(max=1.0) if clip else torch.ones(K, device=DEVICE)
     scale = scale * torch.tensor([1, 0, 1], device=DEVICE)  # the second client has finished
-    want = [p.double() - lr * scale.view(-1, *[1] * (p.dim() - 1)) * m.double() for p, m in zip(params, moves)]
+    scale = scale * lr
+    want = [p.double() - scale.view(-1, *[1] * (p.dim() - 1)) * m.double() for p, m in zip(params, moves)]
     parts = torch.empty(K, sum(step_kernels.blocks(p) for p in params), device=DEVICE)
     before = params[0][1].clone()
     step_kernels.descend(
@@ -183,7 +186,7 @@ def test_descent_over_several_tensors(clip, prox, whole):
 
 def test_descent_refuses_gradients_that_lie_otherwise():
     p, g = draw(2, 3, 4), draw(2, 4, 3).transpose(1, 2)
-    rest = [torch.zeros(n, device=DEVICE) for n in (4, 2, 1)]
+    rest = [torch.zeros(n, device=DEVICE) for n in ((2, 4), 2, 1)]
     with pytest.raises(AssertionError, match="strides are"):
         step_kernels.descend([g], [p], *rest, torch.empty(2, 1, device=DEVICE), clip=False)
 
@@ -236,7 +239,7 @@ def test_the_trainer_is_the_reference(monkeypatch):
         replace(SPEC, weight_decay=0.5, clip=50.0, prox=0.1),
         LocalSpec(epochs=1, batch_size=3, lr=0.05),
     ):
-        batches = plan(rows, np.arange(2), spec, 0, np.zeros(2, int))
+        batches = replace(plan(rows, np.arange(2), spec, 0, np.zeros(2, int)), rates=np.array([0.5, 1.0]) * spec.lr)
         got = trainers.train(theta, batches, spec, anchor)
         want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)

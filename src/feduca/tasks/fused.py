@@ -21,6 +21,7 @@ from feduca.tasks.kernels import ConvShape
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, is_plain
 from feduca.tasks.networks import CNN, MLP
+from feduca.tasks.optimisers import hyper
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 
@@ -176,7 +177,7 @@ class Trainer:
         self.shadow = empty(clients, network.size, dtype=dtype) if dtype != torch.float32 else None
         self.gradient = empty(clients, network.size, dtype=dtype)
         self.parts = empty(clients, step_kernels.blocks(self.flat))
-        self.hyper = empty(4)
+        self.hyper = empty(clients, 4)
         self.index = empty(steps, clients, batch, dtype=torch.int32)
         self.codes = empty(steps, clients, batch, dtype=torch.int32) if augment else None
         self.sizes = empty(steps, clients, dtype=torch.int32)
@@ -199,7 +200,7 @@ class Trainer:
             self.network.load(self.anchor, anchor)
         if self.shadow is not None:
             self.shadow.copy_(self.flat)
-        self.hyper.copy_(torch.tensor([spec.lr, spec.weight_decay, spec.clip, spec.prox]))
+        self.hyper.copy_(hyper(spec, plan.rates, len(self.hyper)))
         self.index.copy_(torch.from_numpy(plan.index))
         self.sizes.copy_(torch.from_numpy(plan.sizes))
         if self.codes is not None and plan.augment is not None:

@@ -17,7 +17,7 @@ from feduca.tasks.buffers import Buffers, Unreached
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
 from feduca.tasks.networks import StackedModel, kernels_at
-from feduca.tasks.optimisers import Optimiser
+from feduca.tasks.optimisers import Optimiser, hyper
 from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 
@@ -54,12 +54,12 @@ class AutogradTrainer:
         self.seen = {name: self.models.seen(name) for name in layout.names}
         self.params = [self.seen[name].requires_grad_() for name in self.trained]
         self.anchor = Buffers.of(layout, clients, device, self.cut) if prox else None
-        self.hyper = zeros(4, dtype=torch.float32)  # lr, decay, clip, mu
+        self.hyper = zeros(clients, 4, dtype=torch.float32)
         if self.kernels:
             blocks = sum(self.kernels.blocks(p) for p in self.models.dense)
             self.parts = zeros(clients, blocks, dtype=torch.float32)
         pull = None if self.anchor is None else [self.anchor.entries[name] for name in self.trained]
-        self.optimiser = Optimiser(spec, self.params, pull, lr=self.hyper[:1])
+        self.optimiser = Optimiser(spec, self.params, pull, lr=self.hyper[:, 0])
         self.index = zeros(steps, clients, batch)
         self.codes = zeros(steps, clients, batch) if augment else None
         self.sizes = zeros(steps, clients)
@@ -85,7 +85,7 @@ class AutogradTrainer:
             for states in self.optimiser.state:
                 for state in states:
                     state.zero_()
-            self.hyper.copy_(torch.tensor([spec.lr, spec.weight_decay, spec.clip, spec.prox]))
+            self.hyper.copy_(hyper(spec, plan.rates, len(self.hyper)))
             self.index.copy_(torch.from_numpy(plan.index))
             self.sizes.copy_(torch.from_numpy(plan.sizes))
             if self.codes is not None and plan.augment is not None:

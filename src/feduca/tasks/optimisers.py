@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,14 @@ def check(spec: LocalSpec) -> None:
         raise ConfigError(f"local.momentum is {spec.momentum} with adam: momentum belongs to sgd; set it to 0")
     if not spec.lr >= 0:
         raise ConfigError(f"local.lr is {spec.lr}: a learning rate is a number of at least 0")
+
+
+def hyper(spec: LocalSpec, rates: np.ndarray | None, clients: int) -> Tensor:
+    """What a step on a GPU reads from memory: learning rate, decay, clip and mu of every client, `[K, 4]`."""
+    numbers = torch.tensor([[spec.lr, spec.weight_decay, spec.clip, spec.prox]]).repeat(clients, 1)
+    if rates is not None:
+        numbers[:, 0] = torch.as_tensor(rates)
+    return numbers
 
 
 def per_client(value: Tensor, like: Tensor) -> Tensor:

@@ -113,9 +113,9 @@ def _squares(g, p, anchor, hyper, parts, P, BLOCKS, PROX: tl.constexpr, BLOCK: t
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = k.to(tl.int64) * P + i
     value = tl.load(p + at, mask=i < P, other=0.0)
-    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 1) * value
+    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 4 * k + 1) * value
     if PROX:
-        total += tl.load(hyper + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
+        total += tl.load(hyper + 4 * k + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
     tl.store(parts + k * BLOCKS + tl.program_id(0), tl.sum(total * total, 0))
 
 
@@ -128,16 +128,16 @@ def _descend(
     k = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = k.to(tl.int64) * P + i
-    lr = tl.load(hyper)
+    lr = tl.load(hyper + 4 * k)
     if CLIP:
         block = tl.arange(0, PARTS)
         norm = tl.sqrt(tl.sum(tl.load(parts + k * BLOCKS + block, mask=block < BLOCKS, other=0.0), 0))
-        lr *= tl.minimum(tl.load(hyper + 2) / (norm + 1e-6), 1.0)
+        lr *= tl.minimum(tl.load(hyper + 4 * k + 2) / (norm + 1e-6), 1.0)
     lr = tl.where(tl.load(sizes + tl.load(step) * K + k) > 0, lr, 0.0)
     value = tl.load(p + at, mask=i < P, other=0.0)
-    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 1) * value
+    total = tl.load(g + at, mask=i < P, other=0.0).to(tl.float32) + tl.load(hyper + 4 * k + 1) * value
     if PROX:
-        total += tl.load(hyper + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
+        total += tl.load(hyper + 4 * k + 3) * (value - tl.load(anchor + at, mask=i < P, other=0.0))
     value -= lr * total
     tl.store(p + at, value, mask=i < P)
     if SHADOW:
@@ -241,7 +241,7 @@ def descend(
 ) -> None:
     """One SGD step of the `params`, each `[K, ...]`, along `grads`, clipped by the norm over all of them.
 
-    `hyper` is (lr, decay, clip, mu); `parts[K, blocks of all params]` is scratch; clients move whose `sizes[step]` is
+    `hyper[K, 4]` is (lr, decay, clip, mu); `parts[K, blocks of all params]` is scratch; clients move whose `sizes[step]` is
     not 0. `shadows` become copies of the parameters. What belongs together must lie in memory alike.
     """
     K, prox = parts.shape[0], anchors is not None
