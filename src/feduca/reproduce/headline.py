@@ -23,6 +23,7 @@ ROWS = (  # what README calls it, the study, the method
     ("uniform control, Eq. 2", "table1", "uniform"),
     ("random control, Eq. 2", "table1", "random"),
     ("tailored offers, Eq. 1", "offers", "least-concession"),
+    ("tailored offers, trained from consensus, Eq. 1", "offers", "least-concession, from consensus"),
     ("everybody forced in", "table1", "forced"),
 )
 
