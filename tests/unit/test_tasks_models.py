@@ -1,5 +1,9 @@
 """The models: stacked against their plain forward, and against PyTorch's own layers."""
 
+import socket
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +12,7 @@ from torch import nn
 
 from feduca.errors import ConfigError, DataError
 from feduca.rng import stream
-from feduca.tasks import Dataset, build_task, criterion, plot, table
+from feduca.tasks import Dataset, build_task, criterion, plot, resnet, table
 from feduca.tasks.batches import AUGMENTATIONS, plan
 from feduca.tasks.convolution import convolve, live
 from feduca.tasks.engines import Keys
@@ -227,6 +231,25 @@ def test_imagenet_weights_from_the_data_directory(tmp_path):
     with pytest.raises(DataError, match="is not a state dict") as caught:
         build_task(**settings)
     assert "\n" not in str(caught.value)
+
+
+def test_a_network_that_swallows_packets_is_asked_once_and_not_for_long(tmp_path, monkeypatch):
+    asked = []
+
+    class Weights:
+        def get_state_dict(self, progress):
+            asked.append(socket.getdefaulttimeout())
+            raise TimeoutError("timed out")
+
+    models = SimpleNamespace(ResNet18_Weights=SimpleNamespace(IMAGENET1K_V1=Weights()))
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(models=models))
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    resnet._fetched.cache_clear()
+    assert resnet.published(tmp_path) is None
+    assert resnet.published(tmp_path) is None
+    assert asked == [resnet.PATIENCE]
+    assert socket.getdefaulttimeout() is None
+    resnet._fetched.cache_clear()
 
 
 @pytest.mark.parametrize(

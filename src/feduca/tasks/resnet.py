@@ -6,6 +6,8 @@ scale and shift of each BatchNorm become the GroupNorm's, running statistics and
 
 from __future__ import annotations
 
+import functools
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from feduca.tasks.networks import Dense, Params, StackedModel, dense, kernels_at
 NORM_GROUPS = 2
 EPSILON = 1e-5
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # width and stride of the four stages, two blocks each
+PATIENCE = 10.0  # seconds without an answer after which there is no network
 FILES = ("resnet18-f37072fd.pth", "resnet18-5c106cde.pth")  # torchvision's, new and old
 
 
@@ -144,14 +147,25 @@ def published(data_dir: Path) -> tuple[dict[str, Tensor], str] | None:
                 raise DataError(
                     f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again"
                 ) from error
+    state = _fetched()
+    return None if state is None else (state, "ImageNet (torchvision)")
+
+
+@functools.cache
+def _fetched() -> dict[str, Tensor] | None:
+    """torchvision's own copy, which it may have to download; asked for once, and no longer than PATIENCE in silence."""
     try:
         from torchvision.models import ResNet18_Weights  # type: ignore[import-not-found]
-    except ImportError:
+    except (ImportError, RuntimeError):  # the second: one that was built for another PyTorch
         return None
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(PATIENCE)  # a network that swallows packets would hold the run up for minutes
     try:
-        return ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False), "ImageNet (torchvision)"
+        return ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False)
     except OSError:  # no network
         return None
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def take(model: ResNet18, state: Mapping[str, Tensor], source: str) -> None:
