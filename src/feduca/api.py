@@ -71,8 +71,8 @@ def is_finished(chosen: Recipe, seed: int, out: str | Path) -> bool:
     return _directory(out, chosen, seed).state() == "finished"
 
 
-def _directory(out: str | Path, chosen: Recipe, seed: int) -> RunDirectory:
-    return RunDirectory(Path(out), chosen.name, chosen.hash(), seed, chosen.checkpoint.every_s)
+def _directory(out: str | Path, chosen: Recipe, seed: int, name: str | None = None) -> RunDirectory:
+    return RunDirectory(Path(out), name or chosen.name, chosen.hash(), seed, **chosen.checkpoint.model_dump())
 
 
 def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None = None) -> RunResult:
@@ -100,7 +100,7 @@ def recorded(path: str | Path) -> tuple[Recipe, RunDirectory]:
             f" undo that, or start a new run from it with `feduca run {path}/config.toml`"
         )
     parent = path.resolve().parent
-    return chosen, RunDirectory(parent.parent, parent.name, chosen.hash(), chosen.seeds[0], chosen.checkpoint.every_s)
+    return chosen, _directory(parent.parent, chosen, chosen.seeds[0], parent.name)
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,7 @@ class CheckpointTable(_Table):
     """How often a run is made safe. Changes nothing of what it computes."""
 
     every_s: float | None = Field(default=None, ge=0)  # seconds; 0 = every round; unset: every round while small
+    keep: bool = True  # false: none at all; an interrupted run starts anew, a finished one keeps its records only
 
 
 class CompareRow(_Table):

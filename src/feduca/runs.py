@@ -175,10 +175,12 @@ class RunDirectory:
 
     FILES: tuple[str, ...] = ("rounds.jsonl", "clients.jsonl")
 
-    def __init__(self, root: Path, name: str, config_hash: str, seed: int, every_s: float | None = None) -> None:
+    def __init__(
+        self, root: Path, name: str, config_hash: str, seed: int, every_s: float | None = None, keep: bool = True
+    ) -> None:
         self.path = Path(root) / name / f"{config_hash}-s{seed}"
         self._run = f"{config_hash}-s{seed}"
-        self._schedule = checkpoint.Schedule(every_s)
+        self._schedule = checkpoint.Schedule(every_s) if keep else None
         self._digests = {name: hashlib.sha256() for name in self.FILES}
         self._lengths = dict.fromkeys(self.FILES, 0)
         self._lock: int | None = None
@@ -265,7 +267,7 @@ class RunDirectory:
 
     def save(self, state: ServerState, clients: Mapping[str, Array], last: bool = False) -> bool:
         """Write a checkpoint if one is due (or it is the `last` round). A failure is told, not fatal: the previous one stays."""
-        if not (last or self._schedule.due()):
+        if self._schedule is None or not (last or self._schedule.due()):
             return False
         files = {name: {"bytes": self._lengths[name], "sha256": self._digests[name].hexdigest()} for name in self.FILES}
         done = state.round - 1

@@ -231,6 +231,20 @@ def test_checkpoints_do_not_change_what_a_run_is():
     assert one.hash() == other.hash()
 
 
+def test_a_run_may_do_without(tmp_path):
+    settings = {"rounds": 2, "local.epochs": 1, "task.max_examples": 400}
+    kept = feduca.run("quickstart", settings, out=tmp_path / "kept")
+    bare = feduca.run("quickstart", {**settings, "checkpoint.keep": False}, out=tmp_path / "bare")
+    assert kept.run_dir.name == bare.run_dir.name
+    assert list(checkpoint.existing(kept.run_dir / "checkpoint"))
+    assert not (bare.run_dir / "checkpoint").exists()
+    assert [r["accuracy"] for r in kept.rounds] == [r["accuracy"] for r in bare.rounds]
+    again = feduca.run("quickstart", {**settings, "checkpoint.keep": False}, out=tmp_path / "bare")  # is read back
+    assert again.summary == bare.summary
+    with pytest.raises(InputError, match="has no usable checkpoint; repeat the run with --again"):
+        feduca.export_models(bare.run_dir, tmp_path / "models")
+
+
 def test_one_process_at_a_time(interrupted):
     torn, _ = interrupted
     config_hash, _, seed = torn.name.rpartition("-s")
