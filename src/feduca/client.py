@@ -163,7 +163,8 @@ def step(
     )
     join = decision.join & how.conduct.willing(clients) | ~memory.trained
     reason = [why if had else "no model of its own yet" for why, had in zip(decision.reason, memory.trained)]
-    start = select(join, shared if how.train_from == "consensus" else offered.theta, memory.own)
+    given = select(join, offered.theta, memory.own)
+    start = select(join, shared, memory.own) if how.train_from == "consensus" else given
     promised = np.where(has_curve, family.value(memory.zeta, announced), np.nan)
     kept = family.value(zeta, announced) >= gamma - how.tolerance
 
@@ -181,7 +182,7 @@ def step(
     if needs.train_loss:
         train_loss = (yield Evaluate(shared, clients, "train")).loss
     new = yield Train(start, clients, asked.local, asked.round, how.seed, anchor=theta)
-    new = how.conduct.works(clients, start, new)
+    new = how.conduct.works(clients, given, new)
     extra = dict(decision.extra)
     if solo is not None:
         extra["alone"] = yield from alone.trained(solo, asked, how.seed)
@@ -229,7 +230,7 @@ def step(
     )
     left = np.zeros(k, bool) if decision.left is None else decision.left & memory.trained
     status = [JOINED if yes else LEFT if gone else DECLINED for yes, gone in zip(join, left)]
-    shown = how.conduct.sends(clients, shared, start, new, asked.round, how.seed)
+    shown = how.conduct.sends(clients, shared, given, new, asked.round, how.seed)
     sent = select(join, shown, zeros(new, *new.shape))  # a decliner's model stays at home
     reports = Reports(asked.round, clients, status, reason, sent, gamma_reported, zeta_reported, measurements)
     after = replace(

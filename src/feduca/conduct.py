@@ -35,16 +35,16 @@ class Conduct:
         """Who would take a good offer at all."""
         return ~self._who(clients) if self.kind == "refuse" else np.ones(len(clients), bool)
 
-    def works(self, clients: Ints, start: Array, new: Array) -> Array:
+    def works(self, clients: Ints, given: Array, new: Array) -> Array:
         """The models clients have after training `[K, P]`."""
-        return select(self._who(clients), start, new) if self.kind == "idle" else new
+        return select(self._who(clients), given, new) if self.kind == "idle" else new
 
-    def sends(self, clients: Ints, shared: Array, start: Array, new: Array, round: int, seed: int) -> Array:
+    def sends(self, clients: Ints, shared: Array, given: Array, new: Array, round: int, seed: int) -> Array:
         """The models participants send `[K, P]`."""
         if self.kind == "withhold":
             return select(self._who(clients), shared, new)
         if self.kind == "echo":
-            return select(self._who(clients), start, new)
+            return select(self._who(clients), given, new)
         if self.kind == "noise":
             draws = np.stack([stream(seed, "free-rider", round, int(k)).normal(size=new.shape[1]) for k in clients])
             noise = like(new, draws / np.linalg.norm(draws, axis=1, keepdims=True))

@@ -33,6 +33,13 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "participation.ties": "loss",
         "offer.kind": "least-concession",
     },
+    "least concession from consensus, Eq. 1, ties by loss": {
+        "mechanism.name": "fedavg",
+        "participation.rule": "accuracy",
+        "participation.ties": "loss",
+        "offer.kind": "least-concession",
+        "offer.train_from": "consensus",
+    },
     "FedUCA fresh, Eq. 2": {"mechanism.name": "feduca", "participation.rule": "utility", "offer.kind": "global"},
 }
 DEEDS = ("refuse", "withhold", "echo", "noise", "idle", "inflate", "claim")

@@ -378,9 +378,10 @@ def test_incentives_on_the_smallest_federation():
     )
     found = incentives(recipe, seeds=(0,), deviators=1, deeds=("refuse", "inflate", "claim"))
     assert [(row["method"][:5], row["deed"]) for row in found["rows"]] == [
-        ("least", "refuse"), ("least", "claim"), ("FedUC", "refuse"), ("FedUC", "inflate"), ("FedUC", "claim"),
+        ("least", "refuse"), ("least", "claim"), ("least", "refuse"), ("least", "claim"),
+        ("FedUC", "refuse"), ("FedUC", "inflate"), ("FedUC", "claim"),
     ]  # fmt: skip
-    assert len(found["verdict"]) == 5
+    assert len(found["verdict"]) == 7
     assert deviation("inflate", 0, "fedavg") is None  # nobody reads the threshold
     with pytest.raises(InputError, match=r"set task\.test_share"):
         incentives(api.recipe("quickstart"))
