@@ -40,6 +40,20 @@ def test_the_headline_table_is_the_committed_one():
     assert f"| {100 * feduca['accuracy_mean']:.1f} ± {100 * feduca['accuracy_std']:.1f} (66.9)" in row
 
 
+def test_the_promise_of_offers_is_the_committed_one():
+    cells = json.loads((ROOT / "results/offers.json").read_text())
+    main = [c for c in cells if c["study"] == "main" and c["data"] == "fmnist"]
+    ours = [c for c in main if c["method"] == "least-concession, from consensus"]
+    kept = " and ".join(f"{100 * c['participation_mean']:.0f}" for c in ours)
+    text = " ".join(README.split())
+    assert f"trained from consensus keep {kept} % of the silos on Fashion-MNIST" in text
+    assert {f"{100 * c['participation_mean']:.0f}" for c in main if c["method"] == "fedavg"} == {"11"}
+    assert all(abs(c["accuracy_mean"] - c["ceiling_accuracy_mean"]) < 0.005 for c in ours)
+    assert {f"{100 * c['better_off_share']:.0f}" for c in ours} == {"97"}
+    assert "where FedAvg keeps 11 %" in text
+    assert "97 % of the silos are better off than alone" in text
+
+
 def test_the_gpu_seconds_are_the_committed_ones():
     gpu = json.loads((ROOT / "benchmarks/results/gpu.json").read_text())
     for key in ("cifar10_feduca_s", "cifar10_fedavg_s", "fmnist_feduca_s"):
