@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from feduca.federation import InProcess
 from feduca.records import ClientRecord, RoundRecord, plain
 from feduca.runs import RunDirectory, RunResult, summarise
 from feduca.types import ServerState, Task
+
+log = logging.getLogger("feduca")
 
 Watcher = Callable[[RoundRecord, ClientRecord], None]
 
@@ -163,6 +166,8 @@ def _start(
             records.extend(earlier.rounds)
             clients.extend(earlier.records)
         else:
+            if resuming and directory.state() is not None:
+                log.warning("%s of %s; it starts from round 1", runs.nothing_kept(directory.path), directory.path)
             directory.begin(chosen.plain(), seed, federation.silos, getattr(task, "describe", dict)())
     rounds = loop.rounds(server, experiment.theta, task.examples, evaluate=task.test, on_round=on_round, state=state)
     return _Started(rounds, federation, finish)

@@ -76,12 +76,13 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
-    """The same for a command that skips what is done."""
+def _repeatable(keep: bool) -> Iterator[None]:
+    """The same for a command that skips what is done; `keep`: its runs write checkpoints."""
     try:
         yield
     except KeyboardInterrupt:
-        _say("interrupted; the same command goes on where it stopped")
+        goes_on = "goes on where it stopped" if keep else "skips finished runs; others start anew"
+        _say(f"interrupted; the same command {goes_on}")
         raise typer.Exit(130) from None
 
 
@@ -91,8 +92,14 @@ def _resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        there = (folder / "config.toml").is_file() and not _is_finished(folder)
-        _say(f"interrupted; go on with `feduca resume {folder}`" if there else "interrupted; nothing was written yet")
+        from feduca.runs import nothing_kept
+
+        if not (folder / "config.toml").is_file() or _is_finished(folder):
+            _say("interrupted; nothing was written yet")
+        elif why := nothing_kept(folder):
+            _say(f"interrupted; {why}: `feduca resume {folder}` starts anew")
+        else:
+            _say(f"interrupted; go on with `feduca resume {folder}`")
         raise typer.Exit(130) from None
 
 
@@ -244,7 +251,7 @@ def reproduce(
         out = f"{out}/smoke"
         results = results or f"{out}/results"
     results = results or "results"
-    with _repeatable(), display.study(name) as watch:
+    with _repeatable(changes.get("checkpoint.keep", True)), display.study(name) as watch:
         summary = run_study(
             name,
             smoke=smoke,

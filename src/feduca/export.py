@@ -81,6 +81,11 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
     out = Path(out)
     result = runs.load(run)
     chosen, directory = api.recorded(run)
+    if not chosen.checkpoint.keep and not checkpoint.existing(directory.checkpoints):
+        raise InputError(
+            f"{run} kept no models (checkpoint.keep = false): repeat it with"
+            f" `feduca run {run}/config.toml --out {Path(run).parent.parent} --again --set checkpoint.keep=true`"
+        )
     point = _checkpoint(directory.checkpoints)
     experiment = build(chosen, result.seed, task)
     silos = [f"silo {name}" if name == "global" else name for name in experiment.federation.silos]

@@ -382,6 +382,20 @@ def state_of(path: str | Path) -> str | None:
         return None
 
 
+def nothing_kept(path: str | Path) -> str | None:
+    """Why an unfinished run directory has to start anew; None where it has a checkpoint to go on from."""
+    import tomllib
+
+    path = Path(path)
+    if checkpoint.existing(path / "checkpoint"):
+        return None
+    try:
+        keep = tomllib.loads((path / "config.toml").read_text())["checkpoint"]["keep"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):  # a run of before there was a choice
+        keep = True
+    return "no checkpoint was written yet" if keep else "no checkpoint was kept (checkpoint.keep = false)"
+
+
 def check_writable(root: Path) -> None:
     """Find out before any work is done that results can be written; leaves nothing behind."""
     root = Path(root)
@@ -416,7 +430,8 @@ def load(path: str | Path) -> RunResult:
         result.row()  # whatever a table needs is there
         return result
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path} is not a run directory ({error}); give one that `feduca run` wrote") from None
+        why = f"no {Path(error.filename).name}" if isinstance(error, FileNotFoundError) else str(error)
+        raise InputError(f"{path} is not a run directory ({why}); give one that `feduca run` wrote") from None
 
 
 def _without_none(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,16 +6,21 @@ import errno
 import json
 import logging
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import feduca
 from feduca import checkpoint, runs
+from feduca.cli import app
 from feduca.errors import CheckpointError, InputError, RunError
 from feduca.mechanisms import registry
+from feduca.report.reading import read
+from feduca.report.verdict import verdict
 from feduca.runs import RunDirectory
 from feduca.types import Allocation, Certificate
 from numpy_task import NumpyTask
@@ -241,8 +246,40 @@ def test_a_run_may_do_without(tmp_path):
     assert [r["accuracy"] for r in kept.rounds] == [r["accuracy"] for r in bare.rounds]
     again = feduca.run("quickstart", {**settings, "checkpoint.keep": False}, out=tmp_path / "bare")  # is read back
     assert again.summary == bare.summary
-    with pytest.raises(InputError, match="has no usable checkpoint; repeat the run with --again"):
+    with pytest.raises(InputError, match=r"kept no models \(checkpoint.keep = false\)") as refused:
         feduca.export_models(bare.run_dir, tmp_path / "models")
+    remedy = re.findall(r"`feduca (.*)`", str(refused.value))[0].split()
+    done = CliRunner().invoke(app, remedy)
+    assert done.exit_code == 0, done.output
+    assert "global" in feduca.export_models(bare.run_dir, tmp_path / "models").models
+
+
+def test_a_run_that_kept_nothing_starts_anew_and_says_so(tmp_path, caplog):
+    def stop(record, clients):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    settings = {**SMALL, "checkpoint.keep": False}
+    with pytest.raises(KeyboardInterrupt):
+        feduca.run({}, settings, out=tmp_path, task=NumpyTask(), watch=stop)
+    torn = next(tmp_path.glob("*/*"))
+    assert runs.nothing_kept(torn) == "no checkpoint was kept (checkpoint.keep = false)"
+    assert "The run was interrupted after round 2; `feduca resume` starts anew: no checkpoint was kept." in verdict(
+        read(torn)
+    )
+    assert not caplog.messages
+    seen = []
+    feduca.resume(torn, task=NumpyTask(), watch=lambda record, clients: seen.append(record.round))
+    assert seen == [1, 2, 3, 4]
+    assert caplog.messages == [f"no checkpoint was kept (checkpoint.keep = false) of {torn}; it starts from round 1"]
+
+
+def test_a_first_run_and_one_that_goes_on_say_nothing(interrupted, caplog):
+    torn, _ = interrupted
+    assert runs.nothing_kept(torn) is None
+    assert "`feduca resume` goes on from there." in " ".join(verdict(read(torn)))
+    feduca.resume(torn, task=NumpyTask())
+    assert not caplog.messages
 
 
 def test_one_process_at_a_time(interrupted):

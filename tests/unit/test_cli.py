@@ -234,11 +234,10 @@ def test_several_seeds_are_for_compare(capsys):
     assert "the recipe has seeds 3, 4: `run` takes the first, `compare` runs them all" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_says_how_to_go_on(number, capsys):
-    command = [sys.executable, "-m", "feduca", "run", "--rounds", "1000", "--set", "checkpoint.every_s=0"]
+def interrupted(*args: str, number: int = signal.SIGINT) -> str:
+    """What a long command says on stderr when a signal ends it after some round."""
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "feduca", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
     )  # fmt: skip
     try:
@@ -251,9 +250,27 @@ def test_an_interrupted_run_says_how_to_go_on(number, capsys):
         process.kill()
     assert process.returncode == 130, err
     assert "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(number):
+    err = interrupted("run", "--rounds", "1000", "--set", "checkpoint.every_s=0", number=number)
     found = re.search(r"interrupted; go on with `feduca resume (\S+)`", err)
     assert found, err
     assert json.loads((Path(found[1]) / "status.json").read_text())["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("run --rounds 1000", "no checkpoint was kept (checkpoint.keep = false): `feduca resume runs/quickstart/"),
+        ("reproduce delta --smoke --set rounds=1000", "the same command skips finished runs; others start anew"),
+    ],
+)
+def test_without_checkpoints_an_interruption_says_that_nothing_was_kept(command, says):
+    err = interrupted(*command.split(), "--set", "checkpoint.keep=false")
+    assert f"interrupted; {says}" in err
 
 
 def test_doctor_really_tries_to_write(capsys):

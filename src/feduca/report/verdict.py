@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -146,7 +147,10 @@ def _state(run: Run) -> str:
     if run.state == "failed":
         return f"The run failed: {run.failure or 'no reason was recorded'}."
     if run.state == "interrupted":
-        return f"The run was interrupted after round {len(run.rounds)}; `feduca resume` goes on from there."
+        goes_on = (
+            "goes on from there" if os.path.isdir(run.path / "checkpoint") else "starts anew: no checkpoint was kept"
+        )
+        return f"The run was interrupted after round {len(run.rounds)}; `feduca resume` {goes_on}."
     if run.state == "running":
         planned = f" of {run.planned}" if run.planned else ""
         return f"Still running: round {len(run.rounds)}{planned}."
