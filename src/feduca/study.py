@@ -30,16 +30,19 @@ class Cell:
         return ", ".join(self.labels.values())
 
 
+def axes_of(recipe: Recipe) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
+    """The axes of a table by name, each with its labels and what they set."""
+    if recipe.axes:
+        return [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
+    return [("method", [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})])]
+
+
 def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:
     """All cells, validated before anything runs.
 
     `keep` restricts an axis to some of its labels; `smoke` lays the recipe's small version over every cell.
     """
-    if not recipe.axes:
-        rows = [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})]
-        axes = [("method", rows)]
-    else:
-        axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
+    axes = axes_of(recipe)
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
     plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})

@@ -110,7 +110,7 @@ def test_a_study_of_time_warms_up_and_lets_no_run_go_beside_another(tmp_path, mo
 def test_only_restricts_an_axis_and_says_what_there_is(tmp_path):
     cells = reproduce("delta", smoke=True, keep={"delta": ["1"]}, out=tmp_path, results=tmp_path / "results")
     assert [cell["labels"]["delta"] for cell in cells] == ["1"]
-    with pytest.raises(ConfigError, match=r"delta has 0\.01, 0\.5"):
+    with pytest.raises(ConfigError, match=r"--only delta=7: the axis has 0\.01 \| 0\.5"):
         reproduce("delta", smoke=True, keep={"delta": ["7"]}, out=tmp_path, results=tmp_path / "results")
 
 

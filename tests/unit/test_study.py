@@ -6,6 +6,7 @@ import pytest
 
 from feduca import config
 from feduca.errors import ConfigError
+from feduca.reproduce.study import STUDIES, parse_only, plan
 from feduca.study import cells
 
 AXES = {
@@ -50,3 +51,57 @@ def test_a_bad_cell_is_found_before_anything_runs():
 def test_compare_rows_are_one_axis():
     quick = config.load("quickstart")
     assert [cell.label for cell in cells(quick)] == [row.label for row in quick.compare]
+
+
+@pytest.mark.parametrize(
+    ("name", "only", "says"),
+    [
+        ("table1", "metod=fedavg", "table1 has no axis 'metod'; it has data, split, method"),
+        ("table1", "method=fedavg,feduca", "--only method=fedavg,feduca: the axis has fedavg | fedprox | .*;"
+         " several labels are separated by |"),
+        ("delta", "delta=7", "--only delta=7: the axis has 0.01 | 0.5 | 1 | 10 | 100 | 1000$"),
+    ],
+)  # fmt: skip
+def test_a_wrong_only_is_told_what_there_is(name, only, says):
+    with pytest.raises(ConfigError, match=says.replace("|", r"\|").replace("[", r"\[")):
+        plan(name, keep=parse_only([only]))
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [("quickstart", "compare quickstart"), ("offers-ablation", "reproduce offers --only study=ablation")],
+)
+def test_a_recipe_that_is_no_study_is_sent_where_it_belongs(name, use):
+    with pytest.raises(ConfigError, match=f"{name} is a recipe, not a study; use `feduca {use}`"):
+        plan(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "axis"),
+    [
+        ("table1", "mechanism.name", "'method' of table1 sets mechanism.name"),
+        ("table1", "mechanism", "'method' of table1 sets mechanism.name"),  # the table above it
+        ("misreporting", "reporting.share.deep", "'inflation' of misreporting sets reporting.share"),  # below it
+        ("table1", "mechanism.schedule", "'method' of table1 sets mechanism.schedule"),
+        ("offers", "offer.points", "'method' of offers-ablation sets offer.points"),
+    ],
+)
+def test_what_an_axis_sets_cannot_be_set_beside_it(name, key, axis):
+    with pytest.raises(ConfigError, match=f"--set {key}: the axis {axis}; choose its labels with --only, or"):
+        plan(name, settings={key: "fedprox"})
+
+
+def test_what_no_axis_sets_can_be_set():
+    kept = {"data": ["fmnist"], "split": ["0.5,1.0"], "method": ["feduca"]}
+    (cell,) = plan("table1", settings={"mechanism.delta": 2.0, "local.lr": 0.05}, keep=kept)  # beside mechanism.name
+    assert (cell.recipe.mechanism["delta"], cell.recipe.local.lr) == (2.0, 0.05)
+    main = {"study": ["main"], "method": ["least-concession"]}
+    assert {c.recipe.offer.points for c in plan("offers", settings={"offer.points": 6}, keep=main)} == {6}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_how_long_and_where_is_always_free(name):
+    free = {"seeds": [4], "rounds": 7, "engine.chunk": 3, "checkpoint.keep": False}
+    for cell in plan(name, settings=free):
+        recipe = cell.recipe
+        assert (recipe.seeds, recipe.rounds, recipe.engine.chunk, recipe.checkpoint.keep) == ([4], 7, 3, False)

@@ -11,7 +11,7 @@ from feduca import api, config, splits
 from feduca.errors import ConfigError, InputError
 from feduca.reproduce.summary import beside, summarise, taken_over
 from feduca.runs import write_whole
-from feduca.study import Cell, cells
+from feduca.study import Cell, axes_of, cells
 
 STUDIES = (
     "table1",
@@ -35,6 +35,8 @@ STUDIES = (
 
 TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself, after two rounds that do not count
 
+FREE = ("seeds", "rounds", "engine", "checkpoint")  # how long and where to run is the command line's to say, always
+
 Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
 
 
@@ -57,25 +59,70 @@ def plan(
     keep: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
     """The cells of a study, all validated."""
+    if name not in STUDIES and name in config.recipes():
+        whole = [study for study in STUDIES if name in config.load(study).also]
+        use = f"reproduce {whole[0]} --only study={config.load(name).study}" if whole else f"compare {name}"
+        raise ConfigError(f"{name} is a recipe, not a study; use `feduca {use}`")
     if name not in STUDIES:
         raise ConfigError(f"there is no study {name!r}; {config._nearest(name, STUDIES)}")
     everything = _cells(name, smoke)
-    for axis, labels in (keep or {}).items():
-        there = list(dict.fromkeys(cell.labels[axis] for cell in everything if axis in cell.labels))
-        missing = [label for label in labels if label not in there]
-        if missing:
-            raise ConfigError(f"--only {axis}={missing[0]}: {name} has {', '.join(there) or 'no such axis'}")
+    _check_labels(name, everything, keep or {})
     chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
-    # Settings of the command line come last, over the axes and over the small version.
+    _check_settings(name, chosen, settings or {})
+    # Settings of the command line come last, over the small version; what an axis sets is not theirs to change.
     return [Cell(cell.labels, cell.recipe.with_settings(settings or {})) for cell in chosen]
+
+
+def _check_labels(name: str, everything: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> None:
+    """Refuse an `--only` that names an axis or a label that the study does not have."""
+    there: dict[str, dict[str, None]] = {}
+    for cell in everything:
+        for axis, label in cell.labels.items():
+            there.setdefault(axis, {})[label] = None
+    for axis, labels in keep.items():
+        if axis not in there:
+            raise ConfigError(
+                f"--only {axis}={'|'.join(labels)}: {name} has no axis {axis!r}; it has {', '.join(there)}"
+            )
+        for label in labels:
+            if label not in there[axis]:
+                hint = "; several labels are separated by |" if "," in label else ""
+                raise ConfigError(f"--only {axis}={label}: the axis has {' | '.join(there[axis])}{hint}")
+
+
+def _check_settings(name: str, chosen: Sequence[Cell], settings: Mapping[str, Any]) -> None:
+    """Refuse to change what an axis sets: the table would show a cell under a label that is not its own."""
+    shown = {cell.labels.get("study") for cell in chosen}
+    parts = {part: recipe for part, recipe in _parts(name).items() if shown & {None, recipe.study}}
+    axes = [(part, axis, values) for part, recipe in parts.items() for axis, values in axes_of(recipe)]
+    for key in settings:
+        if key.split(".")[0] in FREE:
+            continue
+        for part, axis, values in axes:
+            set_there = [theirs for _, changes in values for theirs in changes if _overlap(theirs, key)]
+            if set_there:
+                raise ConfigError(
+                    f"--set {key}: the axis {axis!r} of {part} sets {set_there[0]}; choose its labels with --only, or"
+                    f" run one federation of your own with `feduca run {part} --set {key}=...`"
+                )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one dotted key is the other, or a table that holds it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _parts(name: str) -> dict[str, config.Recipe]:
+    """A study's recipe and those it names in `also`, by name."""
+    recipe = config.load(name)
+    return {name: recipe} | {part: config.load(part) for part in recipe.also}
 
 
 def _cells(name: str, smoke: bool) -> list[Cell]:
     """The cells of a recipe, and of those it names in `also`: parts of one study, told apart by the label `study`."""
-    recipe = config.load(name)
-    if not recipe.also:
-        return cells(recipe, None, smoke)
-    parts = [recipe, *(config.load(part) for part in recipe.also)]
+    parts = list(_parts(name).values())
+    if len(parts) == 1:
+        return cells(parts[0], None, smoke)
     return [
         Cell({"study": part.study, **cell.labels}, cell.recipe) for part in parts for cell in cells(part, None, smoke)
     ]
