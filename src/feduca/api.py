@@ -58,7 +58,7 @@ def run(
     goes on from its last checkpoint (`again` repeats it from the start). With a `task` of your own a run starts anew: only you
     know whether the task is still the same (see `resume`).
     """
-    chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device)
+    chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device).single()
     seed = chosen.seeds[0]
     directory = None
     if out is not None:
@@ -247,7 +247,7 @@ def iterate(
     task: Task | None = None,
 ) -> Iterator[tuple[RoundRecord, ClientRecord, ServerState]]:
     """The loop as a generator: one item per finished round. Stop whenever you like."""
-    chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device)
+    chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device).single()
     experiment = build(chosen, chosen.seeds[0], task)
     yield from loop.steps(
         experiment.server,

@@ -28,6 +28,7 @@ from feduca.types import Task
 
 SHARES = (0.05, 0.10)  # the paper's inflations, beside 0
 LEAST_GAIN = 0.005  # a silo moves for half a point of accuracy or more
+FEW = 5  # silos tried as the lone deviator unless told otherwise
 DECISIVE = 2.0  # standard errors from zero at which a mean is called a gain or a loss
 
 Tell = Callable[[str], None]
@@ -38,20 +39,29 @@ class Plan:
     """How much to try."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
-    deviators: int = 5
+    deviators: int | None = None  # how many silos; None: FEW, or all where there are fewer
     grid: tuple[float, ...] = (0.0, 0.05, 0.10)
     sweeps: int = 3
 
     def __post_init__(self) -> None:
         if not self.seeds:
             raise InputError("--seeds is 0; an audit needs at least 1")
-        if self.deviators < 1 or self.sweeps < 1:
-            raise InputError(f"--deviators is {self.deviators} and --sweeps {self.sweeps}; both must be at least 1")
+        if self.sweeps < 1:
+            raise InputError(f"--sweeps is {self.sweeps}; it must be at least 1")
         if len(set(self.grid)) < 2 or 0.0 not in self.grid:
             raise InputError(f"--grid is {list(self.grid)}; give 0 (the truth) and at least one other inflation")
 
 
 DEFAULT = Plan()
+
+
+def lone(deviators: int | None, silos: int) -> range:
+    """The silos that are tried as the lone deviator: the first so many."""
+    if deviators is None:
+        return range(min(FEW, silos))
+    if not 1 <= deviators <= silos:
+        raise InputError(f"--deviators is {deviators}; choose 1 to {silos}, the silos of this recipe")
+    return range(deviators)
 
 
 @dataclass(frozen=True)
@@ -104,10 +114,11 @@ def outcome(result: RunResult) -> Outcome:
 
 def audit(recipe: Recipe, plan: Plan = DEFAULT, tell: Tell = lambda line: None) -> dict[str, Any]:
     """The whole audit as a JSON-ready record; `text` shows it. The recipe's own `[reporting]` is set aside."""
+    deviators = lone(plan.deviators, recipe.task.clients)
     honest = recipe.with_settings({"reporting.kind": "truthful", "reporting.share": 0.0, "reporting.clients": None})
     games = [Game(honest, seed, make_task(honest, seed), {}) for seed in plan.seeds]
     everybody = _everybody(games, tell)
-    alone = _alone(games, plan, tell)
+    alone = _alone(games, deviators, tell)
     responses = [_best_responses(game, plan, tell) for game in games]
     found = {
         "recipe": recipe.name,
@@ -146,7 +157,7 @@ def _everybody(games: Sequence[Game], tell: Tell) -> list[dict[str, Any]]:
     return rows
 
 
-def _alone(games: Sequence[Game], plan: Plan, tell: Tell) -> list[dict[str, Any]]:
+def _alone(games: Sequence[Game], deviators: Sequence[int], tell: Tell) -> list[dict[str, Any]]:
     rows = []
     for kind in ("inflate", "understate"):
         for share in SHARES:
@@ -154,7 +165,7 @@ def _alone(games: Sequence[Game], plan: Plan, tell: Tell) -> list[dict[str, Any]
                 cases = []
                 for game in games:
                     truth, n = game.play(), game.recipe.task.clients
-                    for k in range(min(plan.deviators, n)):
+                    for k in deviators:
                         lied = game.play(kind=kind, share=share, clients=[k], decide_by=decide_by)
                         others = [j for j in range(n) if j != k]
                         change = [lied.deployed[j] - truth.deployed[j] for j in others]

@@ -120,7 +120,7 @@ def run(
     """Run one federation."""
     from feduca import api, display, sinks
 
-    chosen = _recipe(source, settings, rounds, seed, device)
+    chosen = _recipe(source, settings, rounds, seed, device).single()
     if len(chosen.seeds) > 1:
         seeds = ", ".join(map(str, chosen.seeds))
         _say(f"the recipe has seeds {seeds}: `run` takes the first, `compare` runs them all")
@@ -304,7 +304,12 @@ def audit(
     settings: Set = None,
     rounds: Rounds = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
-    deviators: Annotated[int, typer.Option(help="How many silos are tried as the lone deviator, per seed.")] = 5,
+    deviators: Annotated[
+        int | None,
+        typer.Option(
+            help="How many silos are tried as the lone deviator, per seed.", show_default="5, or all if fewer"
+        ),
+    ] = None,
     grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
     sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
     conduct: Annotated[

@@ -269,6 +269,24 @@ class Recipe(_Table):
             )
         return self
 
+    @model_validator(mode="after")
+    def _only_a_search_has_options(self) -> Recipe:
+        rows = [*self.compare, *(value for axis in self.axes for value in axis.values)]
+        if any(kind != "global" for kind in (self.offer.kind, *(row.set.get("offer.kind", "global") for row in rows))):
+            return self  # options of a table's base are for those of its rows that search
+        for key, field in OfferTable.model_fields.items():
+            value = getattr(self.offer, key)
+            if value != field.default:
+                raise ConfigError(
+                    f"offer.{key} is {value!r} with offer.kind 'global', which offers the shared model as it is;"
+                    " use offer.kind = 'least-concession' or 'best-mixture'"
+                )
+        return self
+
+    def single(self) -> Recipe:
+        """This recipe as one run, without its table of rows: what it sets must mean something by itself."""
+        return self.with_settings({"compare": [], "axes": []})
+
     def plain(self) -> dict[str, Any]:
         """The resolved recipe without its tables of rows: what a run is."""
         return self.model_dump(exclude={"compare", "axes", "smoke", "study", "also"})
@@ -333,11 +351,14 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
     else:
         path = Path(source)
         if not path.is_file():
-            raise ConfigError(f"there is no recipe or TOML file {source!r}; {_nearest(source, embedded)}")
+            near = _nearest(source, embedded, "`feduca list` names the recipes")
+            raise ConfigError(f"there is no recipe or TOML file {source!r}; {near}")
         try:
             text, name = path.read_text(encoding="utf-8"), path.stem
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{source} cannot be read: {error}") from None
+        except OSError as error:
+            raise ConfigError(f"{source} cannot be read: {error.strerror}; give a file you may read") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{source} cannot be read: {error}; write it in UTF-8") from None
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -415,6 +436,8 @@ def _sentence(error: ValidationError) -> str:
         text = f"unknown key {key!r}; {_nearest(str(first['loc'][-1]), known)}"
     elif first["type"] == "value_error":
         text = f"{key} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    elif first["type"].startswith("bool_"):
+        text = f"{key} is {first['input']!r}: it should be true or false"
     else:
         advice = first["msg"][0].lower() + first["msg"][1:]
         text = f"{key} is {first['input']!r}: {advice.replace('input should', 'it should')}"
@@ -437,6 +460,6 @@ def _table_in(annotation: Any) -> Any:
     return next((found for inner in get_args(annotation) if (found := _table_in(inner)) is not None), None)
 
 
-def _nearest(word: str, known: Any) -> str:
+def _nearest(word: str, known: Any, otherwise: str | None = None) -> str:
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return f"did you mean {near[0]!r}?" if near else otherwise or f"known: {', '.join(known)}"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from feduca import api
-from feduca.audit import DECISIVE, Outcome, outcome, points, spread
+from feduca.audit import DECISIVE, Outcome, lone, outcome, points, spread
 from feduca.config import Recipe
 from feduca.errors import InputError
 from feduca.experiment import make_task
@@ -40,7 +40,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "offer.kind": "least-concession",
         "offer.train_from": "consensus",
     },
-    "FedUCA fresh, Eq. 2": {"mechanism.name": "feduca", "participation.rule": "utility", "offer.kind": "global"},
+    "FedUCA fresh, Eq. 2": {"mechanism.name": "feduca", "participation.rule": "utility", "offer": {"kind": "global"}},
 }
 DEEDS = ("refuse", "withhold", "echo", "noise", "idle", "inflate", "claim")
 
@@ -79,14 +79,13 @@ def deviation(deed: str, silo: int, mechanism: str) -> dict[str, Any] | None:
 def incentives(
     recipe: Recipe,
     seeds: Sequence[int] = (0, 1, 2),
-    deviators: int = 2,
+    deviators: int | None = 2,
     methods: Mapping[str, Mapping[str, Any]] = METHODS,
     deeds: Sequence[str] = DEEDS,
     tell: Tell = lambda line: None,
 ) -> dict[str, Any]:
     """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
-    if not 1 <= deviators <= recipe.task.clients:
-        raise InputError(f"--deviators is {deviators}; choose 1 to {recipe.task.clients}, the silos of this recipe")
+    liars = lone(deviators, recipe.task.clients)
     if recipe.task.test_share == 0:
         raise InputError("an audit of conduct needs data nobody decided by; set task.test_share, for instance to 0.5")
     rows = []
@@ -97,7 +96,7 @@ def incentives(
             task = make_task(chosen, seed)
             honest = {False: _play(chosen, {}, seed, task)}
             for deed in deeds:
-                for k in range(deviators):
+                for k in liars:
                     changes = deviation(deed, k, chosen.mechanism["name"])
                     if changes is None:
                         continue
@@ -113,7 +112,7 @@ def incentives(
         "rounds": recipe.rounds,
         "silos": recipe.task.clients,
         "seeds": list(seeds),
-        "deviators": deviators,
+        "deviators": len(liars),
         "judged_on": "untouched test part",
         "rows": rows,
     }

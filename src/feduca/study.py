@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feduca.config import Recipe
+from feduca.config import OfferTable, Recipe
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,22 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
     axes = axes_of(recipe)
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
-    plain = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
+    bare = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
+
+    def cell(labels: Mapping[str, str], settings: Mapping[str, Any]) -> Cell:
+        searches = settings.get("offer.kind", bare.offer.kind) != "global"  # else the base's search is not for this one
+        base = bare if searches else bare.model_copy(update={"offer": OfferTable()})
+        return Cell(labels, base.with_settings(settings))
+
     found = []
     if recipe.axes and not keep:
         extra = recipe.smoke if smoke else {}
         outside = [(row.label, {**row.set, **extra}) for row in recipe.compare]
-        found = [Cell({names[0]: label}, plain.with_settings(changes)) for label, changes in outside]
+        found = [cell({names[0]: label}, changes) for label, changes in outside]
     for combination in itertools.product(*chosen):
         settings: dict[str, Any] = {}
         for _, changes in combination:
             settings.update(changes)
         settings.update(recipe.smoke if smoke else {})
-        found.append(Cell(dict(zip(names, (label for label, _ in combination))), plain.with_settings(settings)))
+        found.append(cell(dict(zip(names, (label for label, _ in combination))), settings))
     return found

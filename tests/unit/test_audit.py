@@ -61,7 +61,7 @@ def test_shares_are_checked(settings, complaint):
 
 @pytest.mark.parametrize(
     ("how", "complaint"),
-    [({"seeds": ()}, "--seeds is 0"), ({"sweeps": 0}, "--sweeps 0"), ({"grid": (0.1, 0.2)}, "give 0")],
+    [({"seeds": ()}, "--seeds is 0"), ({"sweeps": 0}, "--sweeps is 0"), ({"grid": (0.1, 0.2)}, "give 0")],
 )
 def test_a_plan_is_checked(how, complaint):
     with pytest.raises(InputError, match=complaint):
@@ -140,6 +140,13 @@ def test_the_audit_end_to_end(monkeypatch):
     text = audit.text(found)
     assert "one silo alone" in text
     assert text.splitlines()[-1].startswith("Verdict: ")
+
+
+def test_the_lone_deviators_are_some_of_the_silos():
+    assert list(audit.lone(None, 10)) == [0, 1, 2, 3, 4]
+    assert list(audit.lone(None, 3)) == list(audit.lone(3, 3)) == [0, 1, 2]
+    with pytest.raises(InputError, match="--deviators is 4; choose 1 to 3, the silos of this recipe"):
+        audit.lone(4, 3)
 
 
 def test_words_follow_the_numbers():

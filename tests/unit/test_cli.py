@@ -162,6 +162,18 @@ BAD = {
     "unknown family": (["run", "--set", "utility.family=cubic"], r"cubic"),
     "unknown data": (["run", "--set", "task.data=mnits"], r"mnits"),
     "unknown model": (["run", "--set", "task.model=transformer"], r"transformer"),
+    "unlike any recipe": (["run", "nosuch"], r"no recipe or TOML file 'nosuch'; `feduca list` names the recipes$"),
+    "neither true nor false": (
+        ["run", "--set", "diagnostics=maybe"],
+        r"diagnostics is 'maybe': it should be true or f",
+    ),
+    "not boolean": (["run", "--set", "local.augment=2"], r"local.augment is 2: it should be true or false$"),
+    "a search of nothing": (["run", "--set", "offer.points=6"], r"offer.points is 6 with offer.kind 'global', which"),
+    "train from": (["run", "--set", "offer.train_from=consensus"], r"offer.train_from is 'consensus' with offer.kind"),
+    "all rows global": (["compare", "sampled", "--set", "offer.budget=3"], r"offer.budget is 3 with offer.kind 'glob"),
+    "no such run": (["export", "nope", "-o", "x"], r"feduca: nope is not a run directory \(no status.json\); give one"),
+    "too many deviators": (["audit", "--deviators", "11"], r"--deviators is 11; choose 1 to 10, the silos of this rec"),
+    "no deviators": (["audit", "--deviators", "0"], r"--deviators is 0; choose 1 to 10"),
 }
 
 

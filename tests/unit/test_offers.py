@@ -442,8 +442,29 @@ def test_cells_are_judged_by_their_neighbours():
     assert own["better_off_share"] == 1  # a run that trained the models alone itself needs no neighbour
 
 
+def test_options_of_a_search_are_refused_where_nothing_is_searched():
+    for key, value in {"margin": 0.1, "points": 6, "budget": 3, "search": "guided", "train_from": "consensus"}.items():
+        with pytest.raises(ConfigError, match=rf"offer\.{key} is {value!r} with offer\.kind 'global'"):
+            config.load({}, {f"offer.{key}": value})
+        with pytest.raises(ConfigError, match=rf"offer\.{key} is"):
+            api.run("quickstart", {f"offer.{key}": value})  # its rows search, the run itself does not
+        assert getattr(config.load({}, {"offer.kind": "least-concession", f"offer.{key}": value}).offer, key) == value
+
+
+def test_options_of_a_tables_base_are_for_the_rows_that_search():
+    plain = {c.label: c.recipe for c in cells(config.load("quickstart"))}
+    found = {c.label: c.recipe for c in cells(config.load("quickstart", {"offer.points": 6}))}
+    assert found["least concession, Eq. 1"].offer.points == found["best mixture, Eq. 1"].offer.points == 6
+    assert found["FedAvg, Eq. 1"].hash() == plain["FedAvg, Eq. 1"].hash()  # the same run as ever
+    rows = {
+        "compare": [{"label": "x", "set": {"offer.points": 6}}, {"label": "y", "set": {"offer.kind": "best-mixture"}}]
+    }
+    with pytest.raises(ConfigError, match=r"offer\.points is 6 with offer\.kind 'global'"):
+        cells(config.load(rows))
+
+
 def test_new_options_leave_the_names_of_earlier_runs_alone():
-    base = config.load({})
+    base = config.load({"offer": {"kind": "best-mixture"}})
     for dotted, value in (
         ("offer.budget", 3),
         ("offer.train_from", "consensus"),

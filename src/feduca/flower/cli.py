@@ -31,7 +31,7 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
 
     _flower_is_here()
     chosen = api.recipe(source, {**dict(map(parse_setting, settings or [])), **more}, rounds=rounds, seed=seed)
-    return chosen.with_settings({"seeds": chosen.seeds[:1], "compare": []})
+    return chosen.single().with_settings({"seeds": chosen.seeds[:1]})
 
 
 def _flower_is_here() -> None:
