@@ -83,15 +83,40 @@ class Comparison:
 
     def beats(self, new: Scores, old: Scores, n: Ints | None = None, margin: float | Floats = 0.0) -> Bools:
         """Is `new` better than `old` by more than `margin`? `n` examples each; needed only for a confidence."""
+        better, tied = self._by_metric(new, old, n, margin)
+        return better | (tied & (new.loss < old.loss)) if self.ties == "loss" else better
+
+    def reasons(self, new: Scores, old: Scores, n: Ints | None = None) -> list[str]:
+        """Why `beats` says what it says of the `offered` and the client's `own` model, in few words."""
+        better, tied = self._by_metric(new, old, n, 0.0)
+        return [
+            self._reason(*case)
+            for case in zip(better, tied, new.metric(self.metric), old.metric(self.metric), new.loss, old.loss)
+        ]
+
+    def _reason(self, better: bool, tied: bool, value: float, bar: float, loss: float, own_loss: float) -> str:
+        offered, own = _apart(value, bar, ".4f")
+        if not tied:
+            return f"offered {offered} {'beats' if better else 'does not beat'} own {own}"
+        if self.confidence > 0 and abs(value - bar) > 1e-12:
+            tie = f"offered {offered} and own {own} tie at confidence {self.confidence:g}"
+        else:
+            tie = f"equal {self.metric} {own}"
+        if self.ties != "loss":
+            return f"{tie}: no gain"
+        sign = "<" if loss < own_loss else ">" if loss > own_loss else "="
+        return f"{tie}, loss {f' {sign} '.join(_apart(loss, own_loss, '.4g'))}"
+
+    def _by_metric(self, new: Scores, old: Scores, n: Ints | None, margin: float | Floats) -> tuple[Bools, Bools]:
+        """Who is better, and who ties, before `ties` has its say."""
         value, bar = new.metric(self.metric), old.metric(self.metric) + margin
+        known = np.isfinite(value) & np.isfinite(bar)
         if self.confidence > 0:
             better, worse = self._surely(value, bar, n)
         else:
-            tied = np.abs(value - bar) <= 1e-12  # a margin such as 0.1 must not turn a tie into a gain by rounding
-            better, worse = (value > bar) & ~tied, (value < bar) & ~tied
-        if self.ties == "loss":
-            better = better | (~worse & (new.loss < old.loss))
-        return better & np.isfinite(value) & np.isfinite(bar)
+            equal = np.abs(value - bar) <= 1e-12  # a margin such as 0.1 must not turn a tie into a gain by rounding
+            better, worse = (value > bar) & ~equal, (value < bar) & ~equal
+        return better & known, ~better & ~worse & known
 
     def _surely(self, value: Floats, bar: Floats, n: Ints | None) -> tuple[Bools, Bools]:
         if n is None:
@@ -105,6 +130,12 @@ class Comparison:
         better = certainly_more(right, needed, n, self.confidence)
         worse = certainly_more(needed, right, n, self.confidence) | (needed > n)
         return better & known, worse & known
+
+
+def _apart(one: float, other: float, form: str) -> tuple[str, str]:
+    """Two numbers as text, with all their digits where fewer would make them look equal."""
+    texts = format(one, form), format(other, form)
+    return texts if texts[0] != texts[1] or one == other else (repr(float(one)), repr(float(other)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -141,12 +172,8 @@ class AccuracyImproves:
     needs = Needs()
 
     def decide(self, situation: Situation) -> Decision:
-        join = self.better.beats(situation.offered, situation.own, situation.validation)
-        reasons = [
-            f"offered {offered:.4f} {'beats' if yes else 'does not beat'} own {own:.4f}"
-            for yes, offered, own in zip(join, situation.offered.accuracy, situation.own.accuracy)
-        ]
-        return Decision(join, reasons)
+        scores = situation.offered, situation.own, situation.validation
+        return Decision(self.better.beats(*scores), self.better.reasons(*scores))
 
 
 @dataclass(frozen=True)

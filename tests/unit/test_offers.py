@@ -197,6 +197,38 @@ def test_a_confidence_turns_small_differences_into_ties():
     assert Comparison(confidence=0.9).beats(new, old, n, margin=0.14).tolist() == [False, False, False]
 
 
+def test_reasons_say_what_decided():
+    new = scores([0.8, 0.6, 0.75, 0.75, 0.75], [0.9, 0.1, 0.21, 0.25, 0.2])
+    old = scores([0.7, 0.75, 0.75, 0.75, 0.75], [0.2, 0.2, 0.25, 0.21, 0.2])
+
+    def said(better, new=new, old=old, n=None):
+        zeros = (np.zeros(len(new.accuracy)),) * 3
+        decision = AccuracyImproves(better).decide(Situation(2, old, new, *zeros, Quadratic(), n))
+        assert decision.join.tolist() == better.beats(new, old, n).tolist()
+        return list(zip(decision.join.tolist(), decision.reason))
+
+    assert said(Comparison("loss")) == [
+        (True, "offered 0.8000 beats own 0.7000"),
+        (False, "offered 0.6000 does not beat own 0.7500"),
+        (True, "equal accuracy 0.7500, loss 0.21 < 0.25"),
+        (False, "equal accuracy 0.7500, loss 0.25 > 0.21"),
+        (False, "equal accuracy 0.7500, loss 0.2 = 0.2"),
+    ]
+    assert said(Comparison())[2:4] == [(False, "equal accuracy 0.7500: no gain")] * 2
+    unsure = scores([0.82, 0.8, np.nan], [0.1, 0.1, 0.1]), scores([0.8, 0.8, 0.8], [0.2, 0.2, 0.2])
+    n = np.array([100, 100, 100])
+    assert said(Comparison("loss", 0.9), *unsure, n) == [
+        (True, "offered 0.8200 and own 0.8000 tie at confidence 0.9, loss 0.1 < 0.2"),
+        (True, "equal accuracy 0.8000, loss 0.1 < 0.2"),
+        (False, "offered nan does not beat own 0.8000"),
+    ]
+    assert said(Comparison(confidence=0.9), *unsure, n)[0] == (
+        False, "offered 0.8200 and own 0.8000 tie at confidence 0.9: no gain",
+    )  # fmt: skip
+    close = scores([0.5], [0.2000001]), scores([0.5], [0.2000002])  # never "0.2 < 0.2"
+    assert said(Comparison("loss"), *close) == [(True, "equal accuracy 0.5000, loss 0.2000001 < 0.2000002")]
+
+
 def test_confidence_without_counts_says_what_is_missing():
     with pytest.raises(RunError, match="give it `validation_examples`, or set the confidence to 0"):
         Comparison(confidence=0.9).beats(scores([1.0]), scores([0.0]))
