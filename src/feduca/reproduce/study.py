@@ -1,4 +1,7 @@
-"""Run a study's cells, skip what is done, and keep its summary up to date after every cell."""
+"""Run a study's cells, skip what is done, and keep its summary up to date after every cell.
+
+A study is one of the embedded ones, by name, or a user's own recipe, by the path of its TOML file.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,23 @@ def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
     return keep
 
 
+def is_file(name: str) -> bool:
+    """Whether a study is a file of the user's."""
+    return name.endswith(".toml")
+
+
+def summary_name(name: str) -> str:
+    """What a study's summary is called: a file of the user's says so itself (`name`, or else its own name)."""
+    if not is_file(name):
+        return name
+    called = config.load(name).name
+    if called in STUDIES:
+        raise ConfigError(
+            f'{name} is called {called!r}, as a study of feduca\'s is; put another `name = "..."` into it'
+        )
+    return called
+
+
 def plan(
     name: str,
     *,
@@ -57,9 +77,12 @@ def plan(
     keep: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
     """The cells of a study, all validated."""
-    if name not in STUDIES:
+    if name not in STUDIES and not is_file(name):
         raise ConfigError(f"there is no study {name!r}; {config._nearest(name, STUDIES)}")
     everything = _cells(name, smoke)
+    twice = [cell.label for i, cell in enumerate(everything) if cell.labels in [c.labels for c in everything[:i]]]
+    if twice:
+        raise ConfigError(f"{name} has two cells {twice[0]!r}; give every value of an axis a label of its own")
     for axis, labels in (keep or {}).items():
         there = list(dict.fromkeys(cell.labels[axis] for cell in everything if axis in cell.labels))
         missing = [label for label in labels if label not in there]
@@ -73,6 +96,8 @@ def plan(
 def _cells(name: str, smoke: bool) -> list[Cell]:
     """The cells of a recipe, and of those it names in `also`: parts of one study, told apart by the label `study`."""
     recipe = config.load(name)
+    if smoke and not recipe.smoke:
+        raise ConfigError(f"{name} has no small version; add a table [smoke] with its settings, e.g. rounds = 3")
     if not recipe.also:
         return cells(recipe, None, smoke)
     parts = [recipe, *(config.load(part) for part in recipe.also)]
@@ -96,6 +121,8 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
 
+    `name` is one of `STUDIES` or the path of a TOML file, whose summary is called after the recipe's `name`.
+
     Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
     are not run again even where their runs are gone; a cell that is the same run as
     one of another study in that folder is taken over from there.
@@ -105,10 +132,11 @@ def reproduce(
             "--again and --fill contradict each other: run everything anew, or only what the summary lacks"
         )
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
-    path = Path(results) / f"{name}.json"
+    path = Path(results) / f"{summary_name(name)}.json"
+    places = _places(name)
     known = _placed(_read(path))
     if name == "splits":
-        return _draw(chosen, known, path, watch)
+        return _draw(chosen, known, path, places, watch)
     missing = [cell for cell in chosen if not (fill and _summarised(cell, known))]
     if smoke:
         _spare(chosen, known, path)
@@ -118,7 +146,7 @@ def reproduce(
         missing = [cell for cell in missing if _run_of(cell) not in there]
         if taken:
             known = _placed(beside([*(known | _placed(taken)).values()]))
-            _write(path, list(known.values()))
+            _write(path, known, places)
     total = sum(len(cell.recipe.seeds) for cell in missing)
     done = 0
     lockstep = 1 if name in TIMED else lockstep
@@ -133,12 +161,14 @@ def reproduce(
             known[place(summary["labels"])] = summary
         done += len(jobs)
         known = _placed(beside(list(known.values())))
-        _write(path, list(known.values()))
+        _write(path, known, places)
     watch(total, total, "")
     return [known[place(cell.labels)] for cell in chosen]
 
 
-def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, watch: Watch) -> list[dict[str, Any]]:
+def _draw(
+    chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, places: Mapping[str, int], watch: Watch
+) -> list[dict[str, Any]]:
     """The study that trains nothing: class counts of every cell's silos, and heat maps beside the summary."""
     for done, cell in enumerate(chosen):
         watch(done, len(chosen), cell.label)
@@ -146,7 +176,7 @@ def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, 
         files = [f"{path.stem}/{Path(written).name}" for written in shown.pop("written")]  # seen from the summary
         summary = {"labels": dict(cell.labels), **shown, "files": files}
         known[place(summary["labels"])] = summary
-        _write(path, list(known.values()))
+        _write(path, known, places)
     watch(len(chosen), len(chosen), "")
     return [known[place(cell.labels)] for cell in chosen]
 
@@ -194,7 +224,15 @@ def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path:
 
 def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The cells in the order in which the study's recipe lists them, whichever was run first; strangers come last."""
-    places = {place(cell.labels): i for i, cell in enumerate(_cells(name, smoke=False))}
+    return _sorted(summary, _places(name))
+
+
+def _places(name: str) -> dict[str, int]:
+    """The order in which a study's recipe lists its cells."""
+    return {place(cell.labels): i for i, cell in enumerate(_cells(name, smoke=False))}
+
+
+def _sorted(summary: Iterable[Mapping[str, Any]], places: Mapping[str, int]) -> list[dict[str, Any]]:
     return sorted(map(dict, summary), key=lambda cell: places.get(place(cell["labels"]), len(places)))
 
 
@@ -211,14 +249,17 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); move it away to start a new summary") from None
+    if not isinstance(found, list) or not all(isinstance(cell, dict) and "labels" in cell for cell in found):
+        raise InputError(f"{path} is not the summary of a study; move it away to start a new one")
+    return found
 
 
-def _write(path: Path, summary: list[dict[str, Any]]) -> None:
+def _write(path: Path, known: Mapping[str, dict[str, Any]], places: Mapping[str, int]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(ordered(path.stem, summary), indent=1) + "\n")
+        write_whole(path, json.dumps(_sorted(known.values(), places), indent=1) + "\n")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --results") from None
