@@ -256,7 +256,7 @@ def reproduce(
     from feduca import display
     from feduca.config import parse_setting
     from feduca.reproduce import reproduce as run_study
-    from feduca.reproduce.study import is_file, parse_only
+    from feduca.reproduce.study import is_file, parse_only, summary_name
 
     _load(imports)
     own = is_file(name)
@@ -290,6 +290,8 @@ def reproduce(
         typer.echo(splits.study_text(summary, results))
     else:
         typer.echo(display.cells(summary, paper=not smoke and not own))
+    if own:
+        _say(f"summary written to {results}/{summary_name(name)}.json")
 
 
 @app.command("list")

@@ -19,8 +19,8 @@ from feduca.errors import ConfigError, FeducaError
 def load(files: Iterable[str], tell: Callable[[str], None] = lambda line: None) -> None:
     """Run each file once, as a module of its own; `tell` hears of one that registers nothing.
 
-    As with `python FILE.py`, the file can import what lies beside it; `__name__` is not "__main__", so what it does only as a script
-    is not done.
+    As with `python FILE.py`, the file can import what lies beside it; `__name__` is not "__main__", so what it does only as a
+    script is not done.
     """
     for file in files:
         path = Path(file)
@@ -73,4 +73,4 @@ def _complaint(error: BaseException, path: str) -> str:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         line = lines[-1] if lines else None
     where = "" if line is None else f" in line {line}"
-    return f"{type(error).__name__}{where}: {words}; repair the file (--debug shows the traceback)"
+    return f"{type(error).__name__}{where}: {words}; repair the file (`feduca --debug ...` shows more)"
