@@ -7,6 +7,7 @@ value seen and what to do; 1 when a run failed; 130 when it was interrupted. `--
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,7 +99,7 @@ def _repeatable() -> Iterator[None]:
 @contextmanager
 def _resumable(folder: Path, imports: list[str] | None = None) -> Iterator[None]:
     """Ctrl-C and SIGTERM end in one line that says how to go on."""
-    command = " ".join(["feduca resume", str(folder), *(f"--import {file}" for file in imports or [])])
+    command = shlex.join(["feduca", "resume", str(folder), *(w for file in imports or [] for w in ("--import", file))])
     try:
         yield
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 
 from feduca import api, cli, config, own
 from feduca.errors import ConfigError, InputError
@@ -172,6 +173,22 @@ def test_commands_that_read_recipes_take_it(command, capsys):
     code, _, err = feduca(command, *more, "--import", file, capsys=capsys)
     assert code == 2
     assert "so it was run" in err
+
+
+def test_an_interrupted_run_is_resumed_with_the_same_files(capsys):
+    method = written("my method.py", METHOD)
+    mine = ["--import", method, "--set", "mechanism.name=mine", "--set", "local.epochs=1", "--rounds", "2", "--json"]
+    _, out, _ = feduca("run", *mine, capsys=capsys)
+    folder = json.loads(out)["run_dir"]
+    (Path(folder) / "status.json").write_text('{"schema": 1, "state": "interrupted"}')
+    with pytest.raises(typer.Exit), cli._resumable(Path(folder), [method]):
+        raise KeyboardInterrupt
+    assert f"go on with `feduca resume {folder} --import 'my method.py'`" in capsys.readouterr().err
+    registry._registered.clear()
+    sys.modules.pop(own._module_name(Path(method)))  # as in another process
+    code, _, err = feduca("resume", folder, capsys=capsys)
+    assert (code, "mechanism.name is 'mine'" in err) == (2, True)
+    assert feduca("resume", folder, "--import", method, capsys=capsys)[0] == 0
 
 
 def test_list_and_show_know_what_was_imported(capsys):
