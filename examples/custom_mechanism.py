@@ -1,12 +1,11 @@
 """A mechanism of your own in one small file: weights proportional to how well silos say they do.
 
 Run it:                          python examples/custom_mechanism.py
-Use it by name in any recipe:    put it into a package of yours whose pyproject.toml says
+Use it by name in any recipe:    feduca run --import examples/custom_mechanism.py --set mechanism.name=softmax-loss
+Let others install it:           put it into a package of yours whose pyproject.toml says
 
     [project.entry-points."feduca.mechanisms"]
     softmax-loss = "my_package.softmax_loss:SoftmaxLoss"
-
-    pip install ./my_package && feduca run --set mechanism.name=softmax-loss --set mechanism.temperature=0.5
 
 A mechanism is a frozen dataclass. Its fields are its options: recipes validate them by their types, `__post_init__` by
 their ranges.
@@ -45,8 +44,9 @@ class SoftmaxLoss:
         return state, feduca.Allocation(p / p.sum(), "weighed")
 
 
+register("softmax-loss", SoftmaxLoss)  # a package with an entry point does without this line
+
 if __name__ == "__main__":
-    register("softmax-loss", SoftmaxLoss)
     for temperature in (0.1, 1.0, 10.0):
         chosen = {
             "mechanism.name": "softmax-loss",

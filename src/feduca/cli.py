@@ -7,6 +7,7 @@ value seen and what to do; 1 when a run failed; 130 when it was interrupted. `--
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,10 @@ Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Out = Annotated[str, typer.Option(help="Folder for run directories.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
+Import = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="FILE.py", help="Run this file of yours first: its mechanisms (repeatable)."),
+]
 
 
 def _version(show: bool) -> None:
@@ -49,6 +54,12 @@ def _common(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Federated learning that rational silos choose to stay in."""
+
+
+def _load(imports: list[str] | None) -> None:
+    from feduca import own
+
+    own.load(imports or [], _say)
 
 
 def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: int | None, device: str | None) -> Any:
@@ -87,8 +98,9 @@ def _repeatable(keep: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
+def _resumable(folder: Path, imports: list[str] | None = None) -> Iterator[None]:
     """Ctrl-C and SIGTERM end in one line that says how to go on."""
+    command = shlex.join(["feduca", "resume", str(folder), *(w for file in imports or [] for w in ("--import", file))])
     try:
         yield
     except KeyboardInterrupt:
@@ -97,9 +109,9 @@ def _resumable(folder: Path) -> Iterator[None]:
         if not (folder / "config.toml").is_file() or _is_finished(folder):
             _say("interrupted; nothing was written yet")
         elif why := nothing_kept(folder):
-            _say(f"interrupted; {why}: `feduca resume {folder}` starts anew")
+            _say(f"interrupted; {why}: `{command}` starts anew")
         else:
-            _say(f"interrupted; go on with `feduca resume {folder}`")
+            _say(f"interrupted; go on with `{command}`")
         raise typer.Exit(130) from None
 
 
@@ -116,10 +128,12 @@ def run(
     track: Annotated[
         list[str] | None, typer.Option(help="Also send rounds to tensorboard or mlflow (repeatable).")
     ] = None,
+    imports: Import = None,
 ) -> None:
     """Run one federation."""
     from feduca import api, display, sinks
 
+    _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device).single()
     if len(chosen.seeds) > 1:
         seeds = ", ".join(map(str, chosen.seeds))
@@ -137,7 +151,7 @@ def run(
         tracked(record, clients)
 
     try:
-        with _resumable(folder):
+        with _resumable(folder, imports):
             result = api.run(chosen, out=out, watch=follow, again=again)
     finally:
         progress.close()
@@ -155,12 +169,14 @@ def compare(
     out: Out = "runs",
     as_json: Json = False,
     again: Again = False,
+    imports: Import = None,
 ) -> None:
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca import api, display
     from feduca.runs import over_seeds
     from feduca.study import cells
 
+    _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device)
     rows = cells(chosen)
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
@@ -173,7 +189,7 @@ def compare(
             results = []
             for one in cell.recipe.seeds:
                 progress.start(cell.label if len(cell.recipe.seeds) == 1 else f"{cell.label}, seed {one}")
-                with _resumable(_folder(cell.recipe, one, out)):
+                with _resumable(_folder(cell.recipe, one, out), imports):
                     results.append(api.run(cell.recipe, seed=one, out=out, watch=progress, again=again))
                 progress.end_of_run()
             table.append(over_seeds([result.row(cell.label) for result in results]))
@@ -193,10 +209,12 @@ def compare(
 def resume(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     as_json: Json = False,
+    imports: Import = None,
 ) -> None:
     """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
     from feduca import api, display, runs
 
+    _load(imports)
     if _is_finished(Path(path)):
         _say("already finished; `feduca run --again` repeats it")
         print_run(runs.load(path).row(), as_json)
@@ -210,7 +228,7 @@ def resume(
     progress = display.Progress(chosen.rounds)
     progress.start(chosen.mechanism["name"])
     try:
-        with _resumable(Path(path)):
+        with _resumable(Path(path), imports):
             result = api.resume(path, watch=progress)
     finally:
         progress.close()
@@ -219,8 +237,12 @@ def resume(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A table or figure of the paper; `feduca list` names them.")],
-    smoke: Annotated[bool, typer.Option("--smoke", help="A small version on CPU, in under a minute.")] = False,
+    name: Annotated[
+        str, typer.Argument(help="A table or figure of the paper (`feduca list`), or a TOML file of yours.")
+    ],
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A small version; the paper's take under a minute on CPU.")
+    ] = False,
     settings: Set = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Restrict an axis, e.g. data=fmnist or method=fedavg|feduca.")
@@ -236,18 +258,22 @@ def reproduce(
     fill: Annotated[
         bool, typer.Option("--fill", help="Run only cells that the summary lacks, even where their runs are gone.")
     ] = False,
+    imports: Import = None,
 ) -> None:
-    """Reproduce a table or figure of the paper; what is done already is skipped."""
+    """Reproduce a table or figure of the paper, or run a study of your own; what is done already is skipped."""
     from feduca import display
     from feduca.config import parse_setting
     from feduca.reproduce import reproduce as run_study
-    from feduca.reproduce.study import parse_only
+    from feduca.reproduce.study import is_file, parse_only, summary_name
 
+    _load(imports)
+    own = is_file(name)
     changes = dict(map(parse_setting, settings or []))
     if device is not None:
         changes["engine.device"] = device
     if smoke:
-        typer.echo("smoke: small stand-in data (digits), figures are not comparable with the paper's", err=True)
+        theirs = "small stand-in data (digits), figures are not comparable with the paper's"
+        _say(f"smoke: {'with the settings of [smoke] in ' + name if own else theirs}")
         out = f"{out}/smoke"
         results = results or f"{out}/results"
     results = results or "results"
@@ -271,14 +297,17 @@ def reproduce(
 
         typer.echo(splits.study_text(summary, results))
     else:
-        typer.echo(display.cells(summary, paper=not smoke))
+        typer.echo(display.cells(summary, paper=not smoke and not own))
+    if own:
+        _say(f"summary written to {results}/{summary_name(name)}.json")
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(as_json: Json = False, imports: Import = None) -> None:
     """What there is: recipes, mechanisms, rules, offers, thresholds, memories, utility families."""
     from feduca.catalogue import catalogue
 
+    _load(imports)
     entries = catalogue()
     if as_json:
         typer.echo(json.dumps(entries))
@@ -288,6 +317,16 @@ def list_(as_json: Json = False) -> None:
         width = max(map(len, names))
         for name, what in names.items():
             typer.echo(f"  {name:<{width}}  {what}")
+
+
+@app.command()
+def show(source: Source = "quickstart", settings: Set = None, as_json: Json = False, imports: Import = None) -> None:
+    """Print a recipe in full: every entry with its value, what it extends and all defaults filled in."""
+    import tomlkit
+
+    _load(imports)
+    chosen = _recipe(source, settings, None, None, None)
+    typer.echo(chosen.model_dump_json() if as_json else tomlkit.dumps(chosen.model_dump(exclude_none=True)).rstrip())
 
 
 @app.command()
@@ -317,10 +356,12 @@ def audit(
     ] = False,
     device: Device = None,
     as_json: Json = False,
+    imports: Import = None,
 ) -> None:
     """Does it pay to misreport? Everybody inflates; one silo deviates alone; best responses until nobody moves."""
     from feduca import audit as economist
 
+    _load(imports)
     chosen = _recipe(source, settings, rounds, None, device)
     if conduct:
         from feduca import incentives
@@ -365,10 +406,12 @@ def watch(
 def export(
     run: Annotated[str, typer.Argument(help="A run directory.", metavar="RUN")],
     out: Annotated[str, typer.Option("-o", "--out", help="Folder for the models.")],
+    imports: Import = None,
 ) -> None:
     """Write the shared model and every silo's deployed model as safetensors, with a model card."""
     from feduca.export import export_models
 
+    _load(imports)
     exported = export_models(run, out)
     typer.echo(f"{len(exported.models)} models written to {exported.path}")
 
@@ -410,10 +453,12 @@ def partition(
     seed: Seed = None,
     out: Annotated[str, typer.Option(help="Folder for the pictures.")] = "runs/partition",
     as_json: Json = False,
+    imports: Import = None,
 ) -> None:
     """Show how a recipe spreads its data over the silos."""
     from feduca import splits
 
+    _load(imports)
     chosen = _recipe(source, settings, None, seed, None)
     shown = splits.describe(chosen, chosen.seeds[0], Path(out) if plot else None)
     typer.echo(json.dumps(shown) if as_json else splits.text(shown))

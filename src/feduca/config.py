@@ -233,7 +233,8 @@ class Recipe(_Table):
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
         name = given.get("name", "feduca")
         if name not in registry:
-            raise ConfigError(f"mechanism.name is {name!r}; {_nearest(str(name), registry)}")
+            yours = "(one of your own: --import FILE.py on the command line, feduca.mechanisms.register in Python)"
+            raise ConfigError(f"mechanism.name is {name!r}; {_nearest(str(name), registry)} {yours}")
         options = {key: value for key, value in given.items() if key != "name"}
         try:
             complete = _options_model(name)(**options).model_dump()
@@ -370,7 +371,10 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         raise ConfigError(
             f"{source} extends {parent!r}, which is no embedded recipe; {_nearest(str(parent), embedded)}"
         )
-    return _over(_read(parent)[0], tree), name
+    below = _read(parent)[0]
+    if source not in embedded:
+        below.pop("name", None)  # a file of the user's is called after itself; its runs are not its parent's
+    return _over(below, tree), name
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,11 @@ class Task(Protocol):
     def train(
         self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
     ) -> Array:
-        """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to."""
+        """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to.
+
+        A task may take one more argument, `rates[K]`: a learning rate for each client, in place of the spec's (APFL has such).
+        One that does not is called once for every rate.
+        """
         ...
 
     def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:

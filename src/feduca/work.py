@@ -6,6 +6,7 @@ another answers many runs at once in one batched call (see federation/).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -27,14 +28,14 @@ class Train:
     spec: LocalSpec
     round: int
     seed: int | Ints  # one for all, or one per client (several federations in one call)
-    anchor: Array | None = None  # [P], or one per client
+    anchor: Array | None = None  # [P]; [K, P] once several federations are in one call
     rates: Floats | None = None  # [K]: learning rates of the clients' own, in place of the spec's
 
     def on(self, task: Task) -> Array:
         if self.rates is None:
             return task.train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor)
-        if getattr(task, "takes_rates", False):  # ours do; yours need not
-            train: Any = task.train
+        train: Any = task.train
+        if "rates" in inspect.signature(train).parameters:  # ours do; yours need not
             return train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor, rates=self.rates)
         trained = self.theta
         for rate in np.unique(self.rates):  # one call for all clients of one rate

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +87,60 @@ def test_a_command_that_is_shown_exists(page: str, line: str) -> None:
     for word in words:
         if re.match(r"--?[a-z]", word):
             assert word.split("=")[0] in known, f"{page}: {line!r} uses {word}"
+
+
+def test_the_recipes_of_the_page_run_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/recipes.md: its files (named in their first line), then its commands, in an empty folder."""
+    from feduca import cli
+    from feduca.mechanisms import registry
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    page, shown = DOCS / "recipes.md", []
+    for language in ("toml", "py"):
+        for _, text in blocks(page, language):
+            name = text.splitlines()[0].removeprefix("# ")
+            (tmp_path / name).write_text(text)
+    for where, line in commands():
+        if where == "docs/recipes.md":
+            words = [word for one in shlex.split(line) for word in (sorted(glob.glob(one)) or [one])]
+            monkeypatch.setattr(sys, "argv", words)
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+            assert end.value.code == 0, line
+            shown.append(line)
+    assert len(shown) == 7
+    mine = json.loads((tmp_path / "results/mine.json").read_text())
+    assert [tuple(cell["labels"].values()) for cell in mine] == [
+        (method, offer) for method in ("FedAvg", "FedUCA") for offer in ("global", "least concession")
+    ]
+    assert all(cell["rounds"] == 10 and cell["seeds"] == [0, 1] for cell in mine)
+    own = json.loads((tmp_path / "results/by-size.json").read_text())
+    assert [(cell["mechanism"], cell["seeds"]) for cell in own] == [
+        ("fedavg", [0, 1, 2]),
+        ("by-size", [0, 1, 2]),
+        ("by-size", [0, 1, 2]),
+    ]
+    assert len(list((tmp_path / "runs/mine").glob("*-s*"))) == 8
+    assert (tmp_path / "mine.html").is_file()
+
+
+def test_the_page_on_recipes_names_every_entry_there_is() -> None:
+    from feduca.config import Recipe
+
+    tables: dict[str, set[str]] = {"": set()}
+    for table in re.findall(r"(?:^\|.*\n)+", (DOCS / "recipes.md").read_text(encoding="utf-8"), re.M):
+        head, _, *rows = table.splitlines()
+        entries = {word for row in rows for word in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
+        for name in re.findall(r"\[([a-z]+)\]", head) or [""]:
+            tables[name] = entries
+    for name, field in Recipe.model_fields.items():
+        keys = getattr(field.annotation, "model_fields", {"name": None} if name == "mechanism" else None)
+        if keys is None:
+            assert name in tables[""], f"docs/recipes.md lacks {name}"
+        else:
+            assert set(keys) <= tables[name], f"docs/recipes.md lacks {set(keys) - tables[name]} of [{name}]"
 
 
 def test_pictures_are_there_small_and_described() -> None:

@@ -1,7 +1,11 @@
 """Plans drawn a round early are the plans."""
 
+import copy
+import pickle
+
 import numpy as np
 
+from feduca.tasks import batches, build_task
 from feduca.tasks.batches import Ahead, plan
 from feduca.types import LocalSpec
 
@@ -37,4 +41,24 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
     ahead, rows, spec = Ahead(), [np.arange(5)], LocalSpec(epochs=1, batch_size=2, lr=0.1)
     for round in range(20):
         ahead.plan(np.array([round % 3]), rows, np.array([0]), spec, round, np.array([0]))
-    assert len(ahead._drawn) <= 3
+    assert len(ahead._drawn) <= 4
+
+
+def test_a_round_that_asks_twice_draws_once(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(batches, "plan", lambda rows, clients, spec, round, seeds: drawn.append(round) or round)
+    ahead, who, spec = Ahead(), np.array([0]), LocalSpec(epochs=1, batch_size=2, lr=0.1)
+    for round in range(4):
+        for _ in range(2):
+            assert ahead.plan(who, [np.arange(5)], who, spec, round, who) == round
+    ahead._thread.shutdown()
+    assert drawn == [0, 1, 2, 3, 4]
+
+
+def test_a_task_can_be_copied_and_sent_elsewhere():
+    task = build_task(max_examples=200)
+    task.ahead.plan(
+        np.array([0]), [np.arange(5)], np.array([0]), LocalSpec(epochs=1, batch_size=2, lr=0.1), 0, np.array([0])
+    )
+    assert copy.deepcopy(task).ahead._drawn == {}
+    assert pickle.loads(pickle.dumps(task.ahead))._thread is None

@@ -117,7 +117,7 @@ def world(reverse_accuracy=False, contrary=False):
         delta.append(made({"delta": name}, 0.67, share, jensen=jensen, discrepancy=[level] * 100))
 
     strategies = [
-        made({"data": d, "n_s": n, "schedule": "lagged"}, acc(a), part(p), schedule="lagged")
+        made({"data": d, "n_s": n, "schedule": "lagged"}, acc(a), part(p), schedule="lagged", n_s=int(n))
         for (d, n), (a, p) in (paper.STRATEGIES | {(d, "10"): (0.5, 0.55) for d in ("cifar10", "cifar100")}).items()
     ]
     misreporting = [

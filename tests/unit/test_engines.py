@@ -82,11 +82,21 @@ def test_clients_may_have_learning_rates_of_their_own(kind, spec):
     assert not torch.allclose(got, plain, atol=1e-3)
 
 
+@pytest.mark.parametrize("rates", [[0.1] * 3, [0.1] * 5, 0.1, [0.1, 0.1, -0.1, 0.1], [0.1, 0.1, float("nan"), 0.1]])
+def test_rates_that_cannot_be(rates):
+    task = build_task()
+    with pytest.raises(ConfigError, match="give 4 numbers of at least 0, one per client"):
+        task.train(task.init(0).expand(4, -1), np.arange(4), SPEC, 1, 0, rates=np.array(rates))
+
+
 def test_a_task_that_knows_one_rate_is_asked_rate_by_rate():
     theta, clients = np.zeros((3, 1)), np.arange(3)
     seen = []
 
     class Plain:
+        def __getattr__(self, name):  # one that passes everything else on to ours
+            return getattr(build_task(), name)
+
         def train(self, theta, clients, spec, round, seed, anchor=None):
             seen.append((clients.tolist(), spec.lr, np.asarray(seed).tolist(), anchor.tolist()))
             return theta + spec.lr

@@ -382,12 +382,17 @@ def test_q_fedavg_takes_the_learning_rate_of_the_recipe():
 
 def test_client_parts_run_in_lockstep():
     names = ("ditto", "apfl", "incfl", "fedprox", "fedavg")
-    alone, experiments = [], []
+    solo, experiments = [], []
     for seed, name in enumerate(names):
         recipe = feduca.recipe({}, {"rounds": 3, "local.epochs": 1, "task.clients": 4, "mechanism.name": name})
-        alone.append(feduca.run(recipe, seed=seed, task=NumpyTask(4, seed)).theta)
-        experiments.append(experiment.build(recipe, seed, NumpyTask(4, seed)))
+        one, other = (experiment.build(recipe, seed, NumpyTask(4, seed)) for _ in range(2))
+        solo.append((loop.play(loop.rounds(one.server, one.theta, one.task.examples), one.federation), one.federation))
+        experiments.append(other)
     loops = [loop.rounds(e.server, e.theta, e.task.examples) for e in experiments]
     states = together(loops, [e.federation for e in experiments], Merged([e.task for e in experiments]))
-    for theta, state in zip(alone, states):
-        assert np.array_equal(theta, state.theta)
+    for (alone, federation), state, e in zip(solo, states, experiments):
+        assert np.array_equal(alone.theta, state.theta)
+        kept, same = federation.snapshot(), e.federation.snapshot()  # what clients keep to themselves, too
+        assert kept.keys() == same.keys()
+        assert all(np.array_equal(kept[name], same[name], equal_nan=True) for name in kept)
+    assert "extra.private" in solo[1][1].snapshot()

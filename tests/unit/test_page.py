@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from feduca.reproduce.commands import commands, not_run
 from feduca.reproduce.page import page, read
-from feduca.reproduce.study import STUDIES
+from feduca.reproduce.study import STUDIES, plan
 from feduca.reproduce.tables import markdown, table
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +63,8 @@ def test_the_command_names_the_precision_and_old_cells_stay_silent():
     old = cell({"delta": "10"}, seeds=[0, 1, 2])  # the recipe's
     del old["precision"]
     text = page({"delta": [fast, old]})
-    assert "$ feduca reproduce delta --device cuda --set engine.precision=bf16 --set seeds=[0]  # 1 of 2 cells" in text
-    assert "$ feduca reproduce delta  # 1 of 2 cells" in text
+    assert "$ feduca reproduce delta --only delta=1 --device cuda --set engine.precision=bf16 --set seeds=[0]\n" in text
+    assert "$ feduca reproduce delta --only delta=10\n" in text
     assert "cpu, commit abc" in text
 
 
@@ -107,3 +108,30 @@ def test_sentences_hold_for_every_study():
     for name in set(STUDIES) - {"splits"}:
         labels = {"data": "cifar10", "split": "0.5,1.0", "method": "feduca", "n_s": "1", "rule": "Eq. 1", "delta": "1"}
         assert f"## {name}\n" in page({name: [cell(labels)]})
+
+
+def test_a_table_stands_under_the_command_that_gives_it():
+    planned = plan("rules")
+    cells = [{"labels": dict(c.labels), "seeds": c.recipe.seeds, "device": "cpu"} for c in planned]
+    assert commands("rules", cells) == ["feduca reproduce rules"]
+    assert not_run("rules", cells) == ""
+    half = [cell | {"device": "H", "precision": "bf16"} for cell in cells if cell["labels"]["data"] == "cifar10"]
+    line = "feduca reproduce rules --only data=cifar10 --device cuda --set engine.precision=bf16"
+    assert commands("rules", half) == [line]
+    assert not_run("rules", half) == "Not run yet: data fmnist (16 of 32 cells)."
+    assert commands("rules", half[1:]) == [f"{line}  # 15 of its 16 cells"]
+    assert not_run("rules", half[1:]) == "Not run yet: data fmnist, 1 other cell (17 of 32 cells)."
+    one = [cell | {"seeds": [7]} for cell in half if cell["labels"]["rule"] == "Eq. 1"]
+    assert commands("rules", one) == [
+        "feduca reproduce rules --only data=cifar10 --only 'rule=Eq. 1' --device cuda --set engine.precision=bf16"
+        " --set seeds=[7]"
+    ]
+
+
+def test_a_part_of_a_study_stands_under_its_own():
+    part = plan("offers", keep={"study": ["quitting"]})
+    cells = [{"labels": dict(c.labels), "seeds": c.recipe.seeds, "device": "cpu"} for c in part]
+    assert commands("offers", cells, "quitting") == ["feduca reproduce offers --only study=quitting"]
+    fewer = [cell for cell in cells if cell["labels"]["data"] == "fmnist"]
+    assert commands("offers", fewer, "quitting") == ["feduca reproduce offers --only study=quitting --only data=fmnist"]
+    assert not_run("offers", fewer, "quitting").startswith("Not run yet: data cifar10 (")

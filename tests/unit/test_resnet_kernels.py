@@ -232,11 +232,15 @@ def test_the_trainer_is_the_reference(monkeypatch):
         monkeypatch.setattr(module, name, watched(getattr(module, name), used))
     task = tiny(engine="sequential")
     rows = [task.members[0].rows["train"][:2], task.members[1].rows["train"][:3]]  # 1 and 2 steps of up to 2
-    trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
+    trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion, limit=9)
+    sizes = []
     theta, anchor = task.init(0).expand(2, -1), task.init(1).expand(2, -1)
     for spec in (
         SPEC,
         replace(SPEC, weight_decay=0.5, clip=50.0, prox=0.1),
+        replace(SPEC, clip=0.0, prox=0.0),  # the same shapes without these terms: graphs of their own
+        replace(SPEC, weight_decay=0.0, clip=0.0),
+        replace(SPEC, weight_decay=0.0, prox=0.0),  # what no picture reaches stays where it is
         LocalSpec(epochs=1, batch_size=3, lr=0.05),
     ):
         batches = replace(plan(rows, np.arange(2), spec, 0, np.zeros(2, int)), rates=np.array([0.5, 1.0]) * spec.lr)
@@ -246,10 +250,11 @@ def test_the_trainer_is_the_reference(monkeypatch):
         assert (got - theta).abs().amax(1).min() > 1e-3
         dead, expected, before = (task.layout.unpack(t)["layer2.1.conv2.weight"][..., 0] for t in (got, want, theta))
         torch.testing.assert_close(dead, expected, rtol=1e-5, atol=1e-7)
-        if spec.weight_decay:
+        if spec.weight_decay or spec.prox:
             assert (dead - before).abs().amax((1, 2, 3)).min() > 1e-3
+        sizes.append(len(trainers.made))
     assert used == {name for _, name in KERNELS}
-    assert len(trainers.made) == 2  # other values of the same terms are the same graph
+    assert sizes == [1, 1, 2, 3, 4, 5]  # other values of the same terms are the same graph
 
 
 def test_the_trainer_in_bf16_is_as_near_as_pytorchs_autocast(monkeypatch):

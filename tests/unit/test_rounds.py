@@ -14,6 +14,7 @@ import pytest
 from feduca import rounds as loop
 from feduca.aggregation import Weighted
 from feduca.client import Behaviour
+from feduca.conduct import Conduct
 from feduca.errors import RunError
 from feduca.federation import InProcess, Recording, Replay
 from feduca.federation import replay as recordings
@@ -168,6 +169,27 @@ def test_whoever_accepts_trains_from_its_offer_or_from_consensus():
         assert items[1][1].offered_accuracy[1] == pytest.approx(1.0)  # what it deploys is the offer either way
         assert federation.reports[1].theta[1] == pytest.approx(start - 2)  # silo 1's training subtracts 2
         assert federation.snapshot()["own"][0] == pytest.approx(2.0)  # who declines goes on with its own model, 1
+
+
+@pytest.mark.parametrize("kind", ["echo", "idle"])
+@pytest.mark.parametrize("train_from", ["offer", "consensus"])
+def test_whoever_shirks_sends_back_its_offer_wherever_training_starts(kind, train_from):
+    class Late(Conduct):
+        """Honest in the first round, so that silo 1 has a model of its own to be offered something on the way to."""
+
+        def works(self, clients, given, new):
+            return new if not given.any() else super().works(clients, given, new)
+
+        def sends(self, clients, shared, given, new, round, seed):
+            return new if round == 1 else super().sends(clients, shared, given, new, round, seed)
+
+    how = {"offer": BestMixture(points=3), "train_from": train_from, "conduct": Late(kind, (1,))}
+    items, federation = play(FedAvg(), AccuracyImproves(), rounds=2, **how)
+    assert list(items[1][1].status) == ["declined", "joined"]
+    assert federation.reports[1].theta[1] == pytest.approx(-1.0)  # the offer, not the shared model, -1/2
+    assert federation.snapshot()["own"][1] == pytest.approx(
+        -1.0 if kind == "idle" else {"offer": -3.0}.get(train_from, -2.5)
+    )
 
 
 def test_server_learning_rate():

@@ -105,3 +105,14 @@ def test_how_long_and_where_is_always_free(name):
     for cell in plan(name, settings=free):
         recipe = cell.recipe
         assert (recipe.seeds, recipe.rounds, recipe.engine.chunk, recipe.checkpoint.keep) == ([4], 7, 3, False)
+
+
+def test_a_row_beside_axes_keeps_what_it_sets(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[[compare]]\nlabel = "ceiling"\nset = { "participation.rule" = "always" }\n'
+        '[[axes]]\nname = "lr"\nvalues = [{ label = "0.1", set = { "local.lr" = 0.1 } }]\n'
+    )
+    for key, who in (("participation.rule", "the row 'ceiling'"), ("local.lr", "the axis 'lr'")):
+        with pytest.raises(ConfigError, match=f"--set {key}: {who} of {file} sets {key}"):
+            plan(str(file), settings={key: 1})

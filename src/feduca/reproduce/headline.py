@@ -22,8 +22,8 @@ ROWS = (  # what README calls it, the study, the method
     ("FedUCA fresh, exact maximum, Eq. 2", "table1", "feduca-maximum"),
     ("uniform control, Eq. 2", "table1", "uniform"),
     ("random control, Eq. 2", "table1", "random"),
-    ("tailored offers, Eq. 1", "offers", "least-concession"),
-    ("tailored offers, trained from consensus, Eq. 1", "offers", "least-concession, from consensus"),
+    ("tailored offers, Eq. 1 [^1]", "offers", "least-concession"),
+    ("tailored offers, trained from consensus, Eq. 1 [^1]", "offers", "least-concession, from consensus"),
     ("everybody forced in", "table1", "forced"),
 )
 
@@ -45,7 +45,7 @@ def _is(cell: Mapping[str, Any], method: str) -> bool:
 def _cell(cell: Mapping[str, Any] | None) -> str:
     """Accuracy and its spread, the paper's in brackets, and who is in."""
     if cell is None:
-        return ""
+        return "not run yet"
     spread = "" if cell["accuracy_std"] is None else f" ± {100 * cell['accuracy_std']:.1f}"
     theirs = "" if cell["paper_accuracy"] is None else f" ({100 * cell['paper_accuracy']:.1f})"
     return f"{100 * cell['accuracy_mean']:.1f}{spread}{theirs}, {100 * cell['participation_mean']:.0f} % in"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from feduca.reproduce.commands import commands, not_run
 from feduca.reproduce.page import arguments, filled
 from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
 
@@ -75,9 +76,18 @@ def block(name: str, results: Path) -> str:
         return f"Not run yet: `{command}`."
     seeds = sorted({len(cell["seeds"]) for cell in cells})
     commits = ", ".join(sorted({str(cell["commit"]) for cell in cells}))
-    where = ", ".join(sorted({cell["device"] for cell in cells}))
+    where = ", ".join(sorted({_device(cell) for cell in cells}))
     about = f"Seeds per row: {' or '.join(map(str, seeds))}; {where}; commit {commits}."
-    return f"`{command}`\n\n{table(cells, part == 'quitting')}\n\n{about}"
+    if any(str(cell["commit"]).endswith("+") for cell in cells):
+        about += " A commit with + had changes that were not committed yet."
+    lines = "\n".join(f"$ {line}" for line in commands(file, cells, part or None))
+    parts = [f"```console\n{lines}\n```", table(cells, part == "quitting"), about, not_run(file, cells, part or None)]
+    return "\n\n".join(text for text in parts if text)
+
+
+def _device(cell: Mapping[str, Any]) -> str:
+    precision = cell.get("precision", "fp32")
+    return cell["device"] if precision == "fp32" else f"{cell['device']} in {precision}"
 
 
 if __name__ == "__main__":

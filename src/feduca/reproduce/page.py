@@ -11,9 +11,10 @@ from typing import Any
 
 from feduca.reproduce.claims import ALSO, Summaries, register
 from feduca.reproduce.claims.judging import where
+from feduca.reproduce.commands import commands, not_run
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
-from feduca.reproduce.study import STUDIES, ordered, place, plan
+from feduca.reproduce.study import STUDIES, ordered
 from feduca.reproduce.tables import markdown, table
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
@@ -54,7 +55,7 @@ ABOUT = {
     "splits": "Classes and examples per silo; pictures have silos down and classes across.",
     "schedules": "FedUCA under each schedule, and the baselines with FedUCA's memory of updates.",
     "rules": "Every method under both rules, everything else equal: the paper compares across rules.",
-    "offers": "Beyond the paper: tailored offers under strict Eq. 1.",
+    "offers": "Beyond the paper: tailored offers under Eq. 1.",
     "offers-quickstart": "Beyond the paper: tailored offers with 42 validation examples a silo.",
     "offers-validation": "Beyond the paper: tailored offers with very few validation examples.",
 }
@@ -105,7 +106,9 @@ def page(summaries: Summaries) -> str:
 def _section(name: str, summaries: Summaries) -> str:
     cells = shown(name, summaries)
     said = " ".join(text for text in (ABOUT.get(name, ""), sentence(name, cells)) if text)
-    parts = [f"## {name}", _commands(name if name in summaries else VIEWS[name], cells), said]
+    study = name if name in summaries else VIEWS[name]
+    lines = "\n".join(f"$ {line}" for line in commands(study, cells))
+    parts = [f"## {name}", f"```console\n{lines}\n```", said]
     parts += [f"![{one.caption}](images/reproduction/{one.name}.svg)\n*{one.caption}*" for one in drawings(name, cells)]
     if name == "splits":
         parts.append(_splits(cells))
@@ -113,6 +116,8 @@ def _section(name: str, summaries: Summaries) -> str:
         parts.append("Tables: [tailored offers](offers.md).")
     else:
         parts += [*_tables(name, cells), _provenance(cells)]
+    if name in summaries and (missing := not_run(name, cells)):
+        parts.append(missing)
     return "\n\n".join(parts) + "\n"
 
 
@@ -125,24 +130,6 @@ def _tables(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
     for part in parts:
         text += [f"Part `{part}`:", table(name, [c for c in cells if c["labels"].get("study") == part])]
     return text
-
-
-def _commands(name: str, cells: Sequence[Mapping[str, Any]]) -> str:
-    """The command, with the settings that the cells were run with; one line for each kind of setting."""
-    counts: dict[str, int] = {}
-    seeds = {place(cell.labels): cell.recipe.seeds for cell in plan(name)}
-    for cell in cells:
-        words = ["$ feduca reproduce", name, *(["--device cuda"] if cell.get("device", "cpu") != "cpu" else [])]
-        if cell.get("precision", "fp32") != "fp32":  # the recipes' default
-            words.append(f"--set engine.precision={cell['precision']}")
-        asked = seeds.get(place(cell["labels"]))
-        if asked and cell.get("seeds", asked) != asked:
-            words.append("--set seeds=" + json.dumps(cell["seeds"]).replace(" ", ""))
-        line = " ".join(words)
-        counts[line] = counts.get(line, 0) + 1
-    if len(counts) > 1:
-        counts = {f"{line}  # {count} of {len(cells)} cells": count for line, count in counts.items()}
-    return "```console\n" + "\n".join(counts) + "\n```"
 
 
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:

@@ -1,9 +1,12 @@
-"""Run a study's cells, skip what is done, and keep its summary up to date after every cell."""
+"""Run a study's cells, skip what is done, and keep its summary up to date after every cell.
+
+A study is one of the embedded ones, by name, or a user's own recipe, by the path of its TOML file.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,23 @@ def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
     return keep
 
 
+def is_file(name: str) -> bool:
+    """Whether a study is a file of the user's."""
+    return name.endswith(".toml")
+
+
+def summary_name(name: str) -> str:
+    """What a study's summary is called: a file of the user's says so itself (`name`, or else its own name)."""
+    if not is_file(name):
+        return name
+    called = config.load(name).name
+    if called in STUDIES:
+        raise ConfigError(
+            f'{name} is called {called!r}, as a study of feduca\'s is; put another `name = "..."` into it'
+        )
+    return called
+
+
 def plan(
     name: str,
     *,
@@ -63,9 +83,12 @@ def plan(
         whole = [study for study in STUDIES if name in config.load(study).also]
         use = f"reproduce {whole[0]} --only study={config.load(name).study}" if whole else f"compare {name}"
         raise ConfigError(f"{name} is a recipe, not a study; use `feduca {use}`")
-    if name not in STUDIES:
+    if name not in STUDIES and not is_file(name):
         raise ConfigError(f"there is no study {name!r}; {config._nearest(name, STUDIES)}")
     everything = _cells(name, smoke)
+    twice = [cell.label for i, cell in enumerate(everything) if cell.labels in [c.labels for c in everything[:i]]]
+    if twice:
+        raise ConfigError(f"{name} has two cells {twice[0]!r}; give every value of an axis a label of its own")
     _check_labels(name, everything, keep or {})
     chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
     _check_settings(name, chosen, settings or {})
@@ -94,17 +117,22 @@ def _check_settings(name: str, chosen: Sequence[Cell], settings: Mapping[str, An
     """Refuse to change what an axis sets: the table would show a cell under a label that is not its own."""
     shown = {cell.labels.get("study") for cell in chosen}
     parts = {part: recipe for part, recipe in _parts(name).items() if shown & {None, recipe.study}}
-    axes = [(part, axis, values) for part, recipe in parts.items() for axis, values in axes_of(recipe)]
+    taken = [(part, where, theirs) for part, recipe in parts.items() for where, theirs in _set_by(recipe)]
     for key in settings:
-        if key.split(".")[0] in FREE:
-            continue
-        for part, axis, values in axes:
-            set_there = [theirs for _, changes in values for theirs in changes if _overlap(theirs, key)]
-            if set_there:
+        for part, where, theirs in taken:
+            if _overlap(theirs, key) and key.split(".")[0] not in FREE:
                 raise ConfigError(
-                    f"--set {key}: the axis {axis!r} of {part} sets {set_there[0]}; choose its labels with --only, or"
+                    f"--set {key}: {where} of {part} sets {theirs}; choose its labels with --only, or"
                     f" run one federation of your own with `feduca run {part} --set {key}=...`"
                 )
+
+
+def _set_by(recipe: config.Recipe) -> Iterator[tuple[str, str]]:
+    """Every dotted key that a table's axes and rows set, with who does."""
+    for axis, values in axes_of(recipe):
+        yield from ((f"the axis {axis!r}", key) for _, changes in values for key in changes)
+    for row in recipe.compare:
+        yield from ((f"the row {row.label!r}", key) for key in row.set)
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -121,6 +149,8 @@ def _parts(name: str) -> dict[str, config.Recipe]:
 def _cells(name: str, smoke: bool) -> list[Cell]:
     """The cells of a recipe, and of those it names in `also`: parts of one study, told apart by the label `study`."""
     parts = list(_parts(name).values())
+    if smoke and not parts[0].smoke:
+        raise ConfigError(f"{name} has no small version; add a table [smoke] with its settings, e.g. rounds = 3")
     if len(parts) == 1:
         return cells(parts[0], None, smoke)
     return [
@@ -143,6 +173,8 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
 
+    `name` is one of `STUDIES` or the path of a TOML file, whose summary is called after the recipe's `name`.
+
     Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
     are not run again even where their runs are gone; a cell that is the same run as
     one of another study in that folder is taken over from there.
@@ -152,10 +184,11 @@ def reproduce(
             "--again and --fill contradict each other: run everything anew, or only what the summary lacks"
         )
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
-    path = Path(results) / f"{name}.json"
+    path = Path(results) / f"{summary_name(name)}.json"
+    places = _places(name)
     known = _placed(_read(path))
     if name == "splits":
-        return _draw(chosen, known, path, watch)
+        return _draw(chosen, known, path, places, watch)
     missing = [cell for cell in chosen if not (fill and _summarised(cell, known))]
     if smoke:
         _spare(chosen, known, path)
@@ -165,7 +198,7 @@ def reproduce(
         missing = [cell for cell in missing if _run_of(cell) not in there]
         if taken:
             known = _placed(beside([*(known | _placed(taken)).values()]))
-            _write(path, list(known.values()))
+            _write(path, known, places)
     total = sum(len(cell.recipe.seeds) for cell in missing)
     done = 0
     lockstep = 1 if name in TIMED else lockstep
@@ -180,12 +213,14 @@ def reproduce(
             known[place(summary["labels"])] = summary
         done += len(jobs)
         known = _placed(beside(list(known.values())))
-        _write(path, list(known.values()))
+        _write(path, known, places)
     watch(total, total, "")
     return [known[place(cell.labels)] for cell in chosen]
 
 
-def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, watch: Watch) -> list[dict[str, Any]]:
+def _draw(
+    chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, places: Mapping[str, int], watch: Watch
+) -> list[dict[str, Any]]:
     """The study that trains nothing: class counts of every cell's silos, and heat maps beside the summary."""
     for done, cell in enumerate(chosen):
         watch(done, len(chosen), cell.label)
@@ -193,7 +228,7 @@ def _draw(chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, 
         files = [f"{path.stem}/{Path(written).name}" for written in shown.pop("written")]  # seen from the summary
         summary = {"labels": dict(cell.labels), **shown, "files": files}
         known[place(summary["labels"])] = summary
-        _write(path, list(known.values()))
+        _write(path, known, places)
     watch(len(chosen), len(chosen), "")
     return [known[place(cell.labels)] for cell in chosen]
 
@@ -241,7 +276,15 @@ def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path:
 
 def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The cells in the order in which the study's recipe lists them, whichever was run first; strangers come last."""
-    places = {place(cell.labels): i for i, cell in enumerate(_cells(name, smoke=False))}
+    return _sorted(summary, _places(name))
+
+
+def _places(name: str) -> dict[str, int]:
+    """The order in which a study's recipe lists its cells."""
+    return {place(cell.labels): i for i, cell in enumerate(_cells(name, smoke=False))}
+
+
+def _sorted(summary: Iterable[Mapping[str, Any]], places: Mapping[str, int]) -> list[dict[str, Any]]:
     return sorted(map(dict, summary), key=lambda cell: places.get(place(cell["labels"]), len(places)))
 
 
@@ -258,14 +301,17 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); move it away to start a new summary") from None
+    if not isinstance(found, list) or not all(isinstance(cell, dict) and "labels" in cell for cell in found):
+        raise InputError(f"{path} is not the summary of a study; move it away to start a new one")
+    return found
 
 
-def _write(path: Path, summary: list[dict[str, Any]]) -> None:
+def _write(path: Path, known: Mapping[str, dict[str, Any]], places: Mapping[str, int]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(ordered(path.stem, summary), indent=1) + "\n")
+        write_whole(path, json.dumps(_sorted(known.values(), places), indent=1) + "\n")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --results") from None

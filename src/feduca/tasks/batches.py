@@ -84,21 +84,28 @@ def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int,
 
 
 class Ahead:
-    """Plans drawn a round early, while a GPU trains: nothing that a round decides changes the next one's batches."""
+    """Plans drawn a round early, while a GPU trains: nothing that a round decides changes the next one's batches.
+
+    A round may ask for the same plan twice (a silo's model, and the one it would have had alone): it is drawn once. A copy
+    starts empty, and the thread with it: tasks can be sent to other processes.
+    """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
-        self._drawn: dict[tuple, tuple[int, Future[Plan]]] = {}  # by what was asked for: the round it was drawn for
+        self._thread: ThreadPoolExecutor | None = None
+        self._drawn: dict[tuple, Future[Plan]] = {}  # by round and what was asked for
+
+    def __reduce__(self) -> tuple:
+        return Ahead, ()
 
     def plan(
         self, silos: Ints, rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints
     ) -> Plan:
         """The same as `plan`; `silos[K]` says whose `rows` these are."""
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="batches")
         asked = (silos.tobytes(), seeds.tobytes(), spec.epochs, spec.batch_size, spec.augment)
-        drawn_for, future = self._drawn.pop(asked, (None, None))
-        ready = (
-            future.result() if future is not None and drawn_for == round else plan(rows, clients, spec, round, seeds)
-        )
-        self._drawn = {key: held for key, held in self._drawn.items() if held[0] >= round}
-        self._drawn[asked] = round + 1, self._thread.submit(plan, rows, clients, spec, round + 1, seeds)
-        return ready
+        kept = {key: future for key, future in list(self._drawn.items()) if round <= key[0] <= round + 1}
+        for when in (round, round + 1):
+            if (when, asked) not in kept:
+                kept[when, asked] = self._thread.submit(plan, rows, clients, spec, when, seeds)
+        self._drawn = kept
+        return kept[round, asked].result()

@@ -6,7 +6,6 @@ scale and shift of each BatchNorm become the GroupNorm's, running statistics and
 
 from __future__ import annotations
 
-import functools
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -147,22 +146,25 @@ def published(data_dir: Path) -> tuple[dict[str, Tensor], str] | None:
                 raise DataError(
                     f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again"
                 ) from error
-    state = _fetched()
+    state = None if _unreachable else _fetched()
     return None if state is None else (state, "ImageNet (torchvision)")
 
 
-@functools.cache
+_unreachable: list[bool] = []  # that a download has failed: it is tried once, not once for every run of a study
+
+
 def _fetched() -> dict[str, Tensor] | None:
-    """torchvision's own copy, which it may have to download; asked for once, and no longer than PATIENCE in silence."""
+    """torchvision's own copy, which it may have to download."""
     try:
         from torchvision.models import ResNet18_Weights  # type: ignore[import-not-found]
     except (ImportError, RuntimeError):  # the second: one that was built for another PyTorch
         return None
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(PATIENCE)  # a network that swallows packets would hold the run up for minutes
+    socket.setdefaulttimeout(PATIENCE)  # torchvision takes none; a network that swallows packets would take minutes
     try:
         return ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False)
-    except OSError:  # no network
+    except OSError:
+        _unreachable.append(True)
         return None
     finally:
         socket.setdefaulttimeout(before)

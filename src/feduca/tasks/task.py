@@ -93,8 +93,6 @@ class TorchTask:
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "ahead", Ahead())
 
-    takes_rates = True  # each client of a call may have a learning rate of its own
-
     engine: Engine = field(init=False)
     layout: Layout = field(init=False)
     ahead: Ahead = field(init=False, compare=False, repr=False)
@@ -153,7 +151,7 @@ class TorchTask:
         else:  # a CPU that trains has no time to spare
             batches = plan(rows, own, spec, round, seeds)
         if rates is not None:
-            batches = replace(batches, rates=np.asarray(rates, dtype=np.float64))
+            batches = replace(batches, rates=self._rates(rates, len(clients)))
         with self._computing(spec.batch_size):
             return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
 
@@ -216,6 +214,14 @@ class TorchTask:
         if len(clients) and not (clients.min() >= 0 and clients.max() < len(self.members)):
             raise ConfigError(f"clients {clients.tolist()} are not all silos: there are {len(self.members)}, from 0")
         return clients
+
+    def _rates(self, rates: Floats, count: int) -> Floats:
+        rates = np.asarray(rates, dtype=np.float64)
+        if rates.shape != (count,) or not (rates >= 0).all():
+            raise ConfigError(
+                f"learning rates are {rates.tolist()}: give {count} numbers of at least 0, one per client"
+            )
+        return rates
 
     def _tensor(self, theta: Array) -> Tensor:
         return torch.as_tensor(theta, dtype=torch.float32, device=self.settings.device).detach()

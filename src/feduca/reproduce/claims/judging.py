@@ -96,7 +96,7 @@ def cells(summaries: Summaries, study: str) -> list[Cell]:
 def find(summaries: Summaries, study: str, /, **wanted: str) -> Cell | None:
     """The cell of a study at a place, by its fields or labels."""
     for cell in cells(summaries, study):
-        if all(cell.get(key, cell["labels"].get(key)) == value for key, value in wanted.items()):
+        if all(value in (str(cell.get(key)), cell["labels"].get(key)) for key, value in wanted.items()):
             return cell
     return None
 

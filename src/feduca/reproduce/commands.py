@@ -1,0 +1,76 @@
+"""Under which command a table of committed cells stands, and which cells of its study have not been run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from feduca.reproduce.study import place, plan
+from feduca.study import Cell
+
+Cells = Sequence[Mapping[str, Any]]
+
+
+def commands(name: str, cells: Cells, part: str | None = None) -> list[str]:
+    """The commands that give these cells of a study (or of a `part` of it): one for each kind of settings they were run with."""
+    planned = _planned(name, part)
+    seeds = {place(cell.labels): cell.recipe.seeds for cell in planned}
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        words = ["--device cuda"] if cell.get("device", "cpu") != "cpu" else []
+        if cell.get("precision", "fp32") != "fp32":  # the recipes' default
+            words.append(f"--set engine.precision={cell['precision']}")
+        asked = seeds.get(place(cell["labels"]))
+        if asked and cell.get("seeds", asked) != asked:
+            words.append("--set seeds=" + json.dumps(cell["seeds"]).replace(" ", ""))
+        kinds.setdefault(" ".join(words), []).append(cell)
+    lines = []
+    for settings, some in kinds.items():
+        only = _only(planned, some)
+        keep = ["--only " + shlex.quote(f"{axis}={'|'.join(labels)}") for axis, labels in only.items()]
+        keep = [f"--only study={part}", *keep] if part else keep
+        chosen = [cell for cell in planned if all(cell.labels.get(axis) in labels for axis, labels in only.items())]
+        line = " ".join(word for word in ("feduca reproduce", name, *keep, settings) if word)
+        lines.append(line if len(chosen) == len(some) else f"{line}  # {len(some)} of its {len(chosen)} cells")
+    return lines
+
+
+def not_run(name: str, cells: Cells, part: str | None = None) -> str:
+    """A sentence about the study's cells that are not among these; nothing where there are none."""
+    planned = _planned(name, part)
+    known = {place(cell["labels"]) for cell in cells}
+    missing = [cell for cell in planned if place(cell.labels) not in known]
+    if not missing:
+        return ""
+    said, rest = [], missing
+    for axis in _axes(planned):
+        for label in dict.fromkeys(cell.labels[axis] for cell in rest if axis in cell.labels):
+            of_it = [cell for cell in planned if cell.labels.get(axis) == label]
+            if all(place(cell.labels) not in known for cell in of_it):
+                said.append(f"{axis} {label}")
+                rest = [cell for cell in rest if cell.labels.get(axis) != label]
+    if rest:
+        said.append(f"{len(rest)} {'other ' if said else ''}cell{'s' if len(rest) > 1 else ''}")
+    return f"Not run yet: {', '.join(said)} ({len(missing)} of {len(planned)} cells)."
+
+
+def _planned(name: str, part: str | None) -> list[Cell]:
+    return plan(name, keep={"study": [part]} if part else None)
+
+
+def _axes(planned: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(axis for cell in planned for axis in cell.labels))
+
+
+def _only(planned: Sequence[Cell], cells: Cells) -> dict[str, list[str]]:
+    """The axes of which these cells have only some labels."""
+    found = {}
+    for axis in _axes(planned):
+        everything = list(dict.fromkeys(cell.labels[axis] for cell in planned if axis in cell.labels))
+        there = {cell["labels"].get(axis) for cell in cells}
+        if len(there & set(everything)) < len(everything) and None not in there:
+            found[axis] = [label for label in everything if label in there]
+            planned = [cell for cell in planned if cell.labels.get(axis) in there]
+    return found
