@@ -167,7 +167,7 @@ def _start(
             clients.extend(earlier.records)
         else:
             if resuming and directory.state() is not None:
-                log.warning("%s of %s; it starts from round 1", runs.nothing_kept(directory.path), directory.path)
+                log.warning("%s starts from round 1: %s", directory.path, runs.nothing_kept(directory.path))
             directory.begin(chosen.plain(), seed, federation.silos, getattr(task, "describe", dict)())
     rounds = loop.rounds(server, experiment.theta, task.examples, evaluate=task.test, on_round=on_round, state=state)
     return _Started(rounds, federation, finish)

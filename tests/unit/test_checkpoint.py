@@ -271,7 +271,7 @@ def test_a_run_that_kept_nothing_starts_anew_and_says_so(tmp_path, caplog):
     seen = []
     feduca.resume(torn, task=NumpyTask(), watch=lambda record, clients: seen.append(record.round))
     assert seen == [1, 2, 3, 4]
-    assert caplog.messages == [f"no checkpoint was kept (checkpoint.keep = false) of {torn}; it starts from round 1"]
+    assert caplog.messages == [f"{torn} starts from round 1: no checkpoint was kept (checkpoint.keep = false)"]
 
 
 def test_a_first_run_and_one_that_goes_on_say_nothing(interrupted, caplog):

@@ -247,14 +247,17 @@ def test_several_seeds_are_for_compare(capsys):
 
 
 def interrupted(*args: str, number: int = signal.SIGINT) -> str:
-    """What a long command says on stderr when a signal ends it after some round."""
+    """What a long command says on stderr when a signal ends it after a few rounds."""
     process = subprocess.Popen(
         [sys.executable, "-m", "feduca", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
     )  # fmt: skip
     try:
         until = time.monotonic() + 120
-        while time.monotonic() < until and not [f for f in Path("runs").rglob("rounds.jsonl") if f.stat().st_size]:
+        while time.monotonic() < until and not any(
+            f.read_text().count("\n") > 1
+            for f in Path("runs").rglob("rounds.jsonl")  # so the first one is safe
+        ):
             time.sleep(0.05)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
