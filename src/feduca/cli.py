@@ -365,9 +365,11 @@ def audit(
     chosen = _recipe(source, settings, rounds, None, device)
     if conduct:
         from feduca import incentives
+        from feduca.reproduce.summary import commit
 
         deeds = incentives.incentives(chosen, range(seeds), deviators, tell=_say) | {
-            "command": " ".join(["feduca", *sys.argv[1:]])
+            "command": " ".join(["feduca", *sys.argv[1:]]),
+            "commit": commit(),
         }
         typer.echo(json.dumps(deeds, indent=1) if as_json else incentives.text(deeds))
         return

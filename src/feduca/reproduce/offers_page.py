@@ -70,7 +70,9 @@ def block(name: str, results: Path) -> str:
     command = f"feduca reproduce {file}" + (f" --only study={part}" if part else "")
     found: Any = json.loads(path.read_text()) if path.is_file() else []
     if file == "incentives":
-        return f"`{found['command']}`\n\n{deeds(found)}" if found else "Not run yet: `feduca audit --conduct`."
+        if not found:
+            return "Not run yet: `feduca audit --conduct`."
+        return f"```console\n$ {found['command']}\n```\n\n{deeds(found)}\n\ncpu; commit {found['commit']}."
     cells = [cell for cell in found if not part or cell["labels"].get("study") == part]
     if not cells:
         return f"Not run yet: `{command}`."
