@@ -105,7 +105,7 @@ def test_compare_prints_every_row(capsys):
     ):
         assert label in out
     assert "everybody forced in" in out
-    assert len(out.splitlines()) == 12
+    assert len(out.splitlines()) == 13
     rows = json.loads(feduca("compare", *FAST, "--json", capsys=capsys)[1])
     assert {"method", "mechanism", "rule", "offer", "accuracy", "participation", "seconds"} <= set(rows[0])
 
