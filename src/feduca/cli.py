@@ -174,10 +174,13 @@ def compare(
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca import api, display
     from feduca.runs import over_seeds
-    from feduca.study import cells
+    from feduca.study import cells, set_by
 
     _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device)
+    for text in settings or []:
+        if own := dict.fromkeys(who for who, _ in set_by(chosen, text.partition("=")[0].strip())):
+            _say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
     rows = cells(chosen)
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:

@@ -273,6 +273,13 @@ class Recipe(_Table):
     @model_validator(mode="after")
     def _only_a_search_has_options(self) -> Recipe:
         rows = [*self.compare, *(value for axis in self.axes for value in axis.values)]
+        if self.offer.kind == "best-mixture" and not rows:
+            for key in ("margin", "margin_kind", "search"):
+                if (value := getattr(self.offer, key)) != OfferTable.model_fields[key].default:
+                    raise ConfigError(
+                        f"offer.{key} is {value!r} with offer.kind 'best-mixture', which takes the best of its points;"
+                        " use offer.kind = 'least-concession', or leave it out"
+                    )
         if any(kind != "global" for kind in (self.offer.kind, *(row.set.get("offer.kind", "global") for row in rows))):
             return self  # options of a table's base are for those of its rows that search
         for key, field in OfferTable.model_fields.items():

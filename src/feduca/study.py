@@ -37,6 +37,16 @@ def axes_of(recipe: Recipe) -> list[tuple[str, list[tuple[str, Mapping[str, Any]
     return [("method", [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})])]
 
 
+def set_by(recipe: Recipe, key: str) -> list[tuple[str, str]]:
+    """Who in a table (an axis, a row) sets the dotted `key`, something in it or a table that holds it, and what they set."""
+    values = [
+        (f"the axis {axis!r}", changes) for axis, values in axes_of(recipe) if recipe.axes for _, changes in values
+    ]
+    rows = [(f"the row {row.label!r}", row.set) for row in recipe.compare]
+    theirs = [(who, one) for who, changes in values + rows for one in changes]
+    return [(who, one) for who, one in theirs if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")]
+
+
 def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:
     """All cells, validated before anything runs.
 

@@ -328,6 +328,22 @@ def test_a_misspelt_study_gets_a_suggestion(capsys):
     assert err.strip() == "feduca: there is no study 'dleta'; did you mean 'delta'?"
 
 
+def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
+    err = feduca("compare", *FAST, "--set", "participation.ties=loss", capsys=capsys)[2]
+    assert (
+        "--set participation.ties=loss does not reach the row 'least concession, Eq. 1, ties by loss', the row 'the"
+        in err
+    )
+    assert "does not reach" not in feduca("compare", *FAST, capsys=capsys)[2]
+
+
+def test_options_that_a_best_mixture_has_no_use_for(capsys):
+    told = ["run", *FAST, "--set", "offer.kind=best-mixture", "--set", "offer.margin=0.1"]
+    code, _, err = feduca(*told, capsys=capsys)
+    assert code == 2
+    assert "offer.margin is 0.1 with offer.kind 'best-mixture', which takes the best of its points" in err
+
+
 def test_bench_gpu_needs_one(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     code, _, err = feduca("bench", "gpu", capsys=capsys)

@@ -6,7 +6,7 @@ A study is one of the embedded ones, by name, or a user's own recipe, by the pat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from feduca import api, config, splits
 from feduca.errors import ConfigError, InputError
 from feduca.reproduce.summary import beside, summarise, taken_over
 from feduca.runs import write_whole
-from feduca.study import Cell, axes_of, cells
+from feduca.study import Cell, cells, set_by
 
 STUDIES = (
     "table1",
@@ -117,27 +117,14 @@ def _check_settings(name: str, chosen: Sequence[Cell], settings: Mapping[str, An
     """Refuse to change what an axis sets: the table would show a cell under a label that is not its own."""
     shown = {cell.labels.get("study") for cell in chosen}
     parts = {part: recipe for part, recipe in _parts(name).items() if shown & {None, recipe.study}}
-    taken = [(part, where, theirs) for part, recipe in parts.items() for where, theirs in _set_by(recipe)]
     for key in settings:
-        for part, where, theirs in taken:
-            if _overlap(theirs, key) and key.split(".")[0] not in FREE:
+        for part, recipe in parts.items():
+            if key.split(".")[0] not in FREE and (taken := set_by(recipe, key)):
+                where, theirs = taken[0]
                 raise ConfigError(
                     f"--set {key}: {where} of {part} sets {theirs}; choose its labels with --only, or"
                     f" run one federation of your own with `feduca run {part} --set {key}=...`"
                 )
-
-
-def _set_by(recipe: config.Recipe) -> Iterator[tuple[str, str]]:
-    """Every dotted key that a table's axes and rows set, with who does."""
-    for axis, values in axes_of(recipe):
-        yield from ((f"the axis {axis!r}", key) for _, changes in values for key in changes)
-    for row in recipe.compare:
-        yield from ((f"the row {row.label!r}", key) for key in row.set)
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether one dotted key is the other, or a table that holds it."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _parts(name: str) -> dict[str, config.Recipe]:
