@@ -173,13 +173,14 @@ def compare(
 ) -> None:
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca import api, display
+    from feduca.config import parse_setting
     from feduca.runs import over_seeds
     from feduca.study import cells, set_by
 
     _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device)
     for text in settings or []:
-        if own := dict.fromkeys(who for who, _ in set_by(chosen, text.partition("=")[0].strip())):
+        if own := dict.fromkeys(who for who, _ in set_by(chosen, parse_setting(text)[0])):
             _say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
     rows = cells(chosen)
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)

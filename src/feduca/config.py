@@ -103,9 +103,18 @@ class OfferTable(_Table):
     points: int = Field(default=10, ge=2)
     budget: int = Field(default=0, ge=0)  # forward passes per silo and round to find an offer; 0 = no bound
     search: Literal["upwards", "guided"] = "upwards"  # from consensus on; or halving, first where the last curve says
-    train_from: Literal["offer", "consensus"] = (
-        "offer"  # where whoever accepts starts its training; the offer is deployed
-    )
+    train_from: Literal["offer", "consensus"] = "offer"  # where acceptors start to train; they deploy the offer
+
+    def used_by(self, kind: str) -> OfferTable:
+        """This table without the options that an offer of that kind has no use for: what a row of that kind takes from it."""
+        return OfferTable(kind=self.kind, **{key: getattr(self, key) for key in OFFER_OPTIONS.get(kind, ())})
+
+
+OFFER_OPTIONS = {  # that each kind of offer has a use for
+    "global": (),  # the shared model as it is
+    "least-concession": ("margin", "margin_kind", "points", "budget", "search", "train_from"),
+    "best-mixture": ("points", "budget", "train_from"),  # the best of its points
+}
 
 
 class ReportingTable(_Table):
@@ -273,21 +282,18 @@ class Recipe(_Table):
     @model_validator(mode="after")
     def _only_a_search_has_options(self) -> Recipe:
         rows = [*self.compare, *(value for axis in self.axes for value in axis.values)]
-        if self.offer.kind == "best-mixture" and not rows:
-            for key in ("margin", "margin_kind", "search"):
-                if (value := getattr(self.offer, key)) != OfferTable.model_fields[key].default:
-                    raise ConfigError(
-                        f"offer.{key} is {value!r} with offer.kind 'best-mixture', which takes the best of its points;"
-                        " use offer.kind = 'least-concession', or leave it out"
-                    )
-        if any(kind != "global" for kind in (self.offer.kind, *(row.set.get("offer.kind", "global") for row in rows))):
-            return self  # options of a table's base are for those of its rows that search
-        for key, field in OfferTable.model_fields.items():
+        kinds = [self.offer.kind, *(row.set.get("offer.kind", "global") for row in rows)]
+        used = {
+            key for kind in kinds for key in OFFER_OPTIONS.get(kind, ())
+        }  # a base's options are for some of its rows
+        for key in OFFER_OPTIONS["least-concession"]:
             value = getattr(self.offer, key)
-            if value != field.default:
+            if key not in used and value != OfferTable.model_fields[key].default:
+                mixes = self.offer.kind == "best-mixture"
+                what = "takes the best of its points" if mixes else "offers the shared model as it is"
+                can = " or ".join(repr(kind) for kind, options in OFFER_OPTIONS.items() if key in options)
                 raise ConfigError(
-                    f"offer.{key} is {value!r} with offer.kind 'global', which offers the shared model as it is;"
-                    " use offer.kind = 'least-concession' or 'best-mixture'"
+                    f"offer.{key} is {value!r} with offer.kind {self.offer.kind!r}, which {what}; use offer.kind = {can}"
                 )
         return self
 

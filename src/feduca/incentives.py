@@ -26,20 +26,15 @@ from feduca.types import Ints, Task
 CLAIM = 10  # how many times its examples a liar claims to have
 INFLATION = 0.05  # by how much a liar inflates its threshold, the paper's smaller figure
 
+LEAST_CONCESSION = {
+    "mechanism.name": "fedavg",
+    "participation.rule": "accuracy",
+    "participation.ties": "loss",
+    "offer.kind": "least-concession",
+}
 METHODS: Mapping[str, Mapping[str, Any]] = {
-    "least concession, Eq. 1, ties by loss": {
-        "mechanism.name": "fedavg",
-        "participation.rule": "accuracy",
-        "participation.ties": "loss",
-        "offer.kind": "least-concession",
-    },
-    "least concession from consensus, Eq. 1, ties by loss": {
-        "mechanism.name": "fedavg",
-        "participation.rule": "accuracy",
-        "participation.ties": "loss",
-        "offer.kind": "least-concession",
-        "offer.train_from": "consensus",
-    },
+    "least concession, Eq. 1, ties by loss": LEAST_CONCESSION,
+    "least concession from consensus, Eq. 1, ties by loss": {**LEAST_CONCESSION, "offer.train_from": "consensus"},
     "FedUCA fresh, Eq. 2": {"mechanism.name": "feduca", "participation.rule": "utility", "offer": {"kind": "global"}},
 }
 DEEDS = ("refuse", "withhold", "echo", "noise", "idle", "inflate", "claim")

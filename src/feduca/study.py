@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feduca.config import OfferTable, Recipe
+from feduca.config import Recipe
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,9 @@ class Cell:
         return ", ".join(self.labels.values())
 
 
-def axes_of(recipe: Recipe) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
-    """The axes of a table by name, each with its labels and what they set."""
-    if recipe.axes:
-        return [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
-    return [("method", [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})])]
-
-
 def set_by(recipe: Recipe, key: str) -> list[tuple[str, str]]:
     """Who in a table (an axis, a row) sets the dotted `key`, something in it or a table that holds it, and what they set."""
-    values = [
-        (f"the axis {axis!r}", changes) for axis, values in axes_of(recipe) if recipe.axes for _, changes in values
-    ]
+    values = [(f"the axis {axis.name!r}", value.set) for axis in recipe.axes for value in axis.values]
     rows = [(f"the row {row.label!r}", row.set) for row in recipe.compare]
     theirs = [(who, one) for who, changes in values + rows for one in changes]
     return [(who, one) for who, one in theirs if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")]
@@ -52,15 +43,18 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
 
     `keep` restricts an axis to some of its labels; `smoke` lays the recipe's small version over every cell.
     """
-    axes = axes_of(recipe)
+    if not recipe.axes:
+        rows = [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})]
+        axes = [("method", rows)]
+    else:
+        axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
     bare = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
 
     def cell(labels: Mapping[str, str], settings: Mapping[str, Any]) -> Cell:
-        searches = settings.get("offer.kind", bare.offer.kind) != "global"  # else the base's search is not for this one
-        base = bare if searches else bare.model_copy(update={"offer": OfferTable()})
-        return Cell(labels, base.with_settings(settings))
+        offer = bare.offer.used_by(settings.get("offer.kind", bare.offer.kind))
+        return Cell(labels, bare.model_copy(update={"offer": offer}).with_settings(settings))
 
     found = []
     if recipe.axes and not keep:

@@ -13,23 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from feduca import cli
+from command_line import feduca
 
 FAST = ["--rounds", "2", "--set", "local.epochs=1", "--set", "utility.check_every=0"]
-
-
-def feduca(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Run the command line in this process; exit code, stdout, stderr."""
-    argv, sys.argv = sys.argv, ["feduca", *args]
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = argv
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.fixture(autouse=True)
@@ -335,6 +321,12 @@ def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
         in err
     )
     assert "does not reach" not in feduca("compare", *FAST, capsys=capsys)[2]
+
+
+def test_a_setting_for_some_rows_leaves_the_others_alone(capsys):
+    code, out, err = feduca("compare", *FAST, "--set", "offer.margin=0.01", capsys=capsys)
+    assert code == 0, err  # the best mixture has no use for it, the least concession has
+    assert "best mixture" in out
 
 
 def test_options_that_a_best_mixture_has_no_use_for(capsys):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from command_line import feduca
 from feduca import api, cli, config, own
 from feduca.errors import ConfigError, InputError
 from feduca.mechanisms import registry
@@ -72,19 +73,6 @@ def _a_fresh_process(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if name.startswith(("imported_", "beside_")):
             del sys.modules[name]
-
-
-def feduca(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    argv, sys.argv = sys.argv, ["feduca", *args]
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = argv
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def written(name: str, text: str) -> str:

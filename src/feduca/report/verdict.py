@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from feduca.report.reading import Number, Run
+from feduca.runs import nothing_kept
 
 LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
 
@@ -147,9 +147,7 @@ def _state(run: Run) -> str:
     if run.state == "failed":
         return f"The run failed: {run.failure or 'no reason was recorded'}."
     if run.state == "interrupted":
-        goes_on = (
-            "goes on from there" if os.path.isdir(run.path / "checkpoint") else "starts anew: no checkpoint was kept"
-        )
+        goes_on = "starts anew: no checkpoint was kept" if nothing_kept(run.path) else "goes on from there"
         return f"The run was interrupted after round {len(run.rounds)}; `feduca resume` {goes_on}."
     if run.state == "running":
         planned = f" of {run.planned}" if run.planned else ""

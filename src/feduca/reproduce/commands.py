@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,11 @@ def commands(name: str, cells: Cells, part: str | None = None) -> list[str]:
     return lines
 
 
+def console(lines: Sequence[str]) -> str:
+    """Commands as they stand above a table."""
+    return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"])
+
+
 def not_run(name: str, cells: Cells, part: str | None = None) -> str:
     """A sentence about the study's cells that are not among these; nothing where there are none."""
     planned = _planned(name, part)
@@ -56,6 +62,7 @@ def not_run(name: str, cells: Cells, part: str | None = None) -> str:
     return f"Not run yet: {', '.join(said)} ({len(missing)} of {len(planned)} cells)."
 
 
+@functools.cache
 def _planned(name: str, part: str | None) -> list[Cell]:
     return plan(name, keep={"study": [part]} if part else None)
 

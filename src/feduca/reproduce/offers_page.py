@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from feduca.reproduce.commands import commands, not_run
-from feduca.reproduce.page import arguments, filled
+from feduca.reproduce.commands import commands, console, not_run
+from feduca.reproduce.page import arguments, device, filled
 from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
 
 COLUMNS = (  # title, key, decimals of a percentage
@@ -72,24 +72,17 @@ def block(name: str, results: Path) -> str:
     if file == "incentives":
         if not found:
             return "Not run yet: `feduca audit --conduct`."
-        return f"```console\n$ {found['command']}\n```\n\n{deeds(found)}\n\ncpu; commit {found['commit']}."
+        return f"{console([found['command']])}\n\n{deeds(found)}\n\ncpu; commit {found['commit']}."
     cells = [cell for cell in found if not part or cell["labels"].get("study") == part]
     if not cells:
         return f"Not run yet: `{command}`."
     seeds = sorted({len(cell["seeds"]) for cell in cells})
     commits = ", ".join(sorted({str(cell["commit"]) for cell in cells}))
-    where = ", ".join(sorted({_device(cell) for cell in cells}))
+    where = ", ".join(sorted({device(cell) for cell in cells}))
     about = f"Seeds per row: {' or '.join(map(str, seeds))}; {where}; commit {commits}."
-    if any(str(cell["commit"]).endswith("+") for cell in cells):
-        about += " A commit with + had changes that were not committed yet."
-    lines = "\n".join(f"$ {line}" for line in commands(file, cells, part or None))
-    parts = [f"```console\n{lines}\n```", table(cells, part == "quitting"), about, not_run(file, cells, part or None)]
+    above = console(commands(file, cells, part or None))
+    parts = [above, table(cells, part == "quitting"), about, not_run(file, cells, part or None)]
     return "\n\n".join(text for text in parts if text)
-
-
-def _device(cell: Mapping[str, Any]) -> str:
-    precision = cell.get("precision", "fp32")
-    return cell["device"] if precision == "fp32" else f"{cell['device']} in {precision}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 from feduca.reproduce.claims import ALSO, Summaries, register
 from feduca.reproduce.claims.judging import where
-from feduca.reproduce.commands import commands, not_run
+from feduca.reproduce.commands import commands, console, not_run
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
 from feduca.reproduce.study import STUDIES, ordered
@@ -107,8 +107,7 @@ def _section(name: str, summaries: Summaries) -> str:
     cells = shown(name, summaries)
     said = " ".join(text for text in (ABOUT.get(name, ""), sentence(name, cells)) if text)
     study = name if name in summaries else VIEWS[name]
-    lines = "\n".join(f"$ {line}" for line in commands(study, cells))
-    parts = [f"## {name}", f"```console\n{lines}\n```", said]
+    parts = [f"## {name}", console(commands(study, cells)), said]
     parts += [f"![{one.caption}](images/reproduction/{one.name}.svg)\n*{one.caption}*" for one in drawings(name, cells)]
     if name == "splits":
         parts.append(_splits(cells))
@@ -132,13 +131,17 @@ def _tables(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
     return text
 
 
+def device(cell: Mapping[str, Any]) -> str:
+    """What a cell was computed on, and how exactly."""
+    return f"{cell['device']} in {cell['precision']}" if cell.get("precision") else cell["device"]
+
+
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
     """Where the cells come from: device, precision, commit, rounds, seeds."""
     sources: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
-        precision = f" in {cell['precision']}" if cell.get("precision") else ""
         seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
-        source = f"{cell['device']}{precision}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
+        source = f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
         sources.setdefault(source, []).append(cell)
     if len(sources) == 1:
         return f"{next(iter(sources))}."

@@ -86,9 +86,11 @@ def plan(
     if name not in STUDIES and not is_file(name):
         raise ConfigError(f"there is no study {name!r}; {config._nearest(name, STUDIES)}")
     everything = _cells(name, smoke)
-    twice = [cell.label for i, cell in enumerate(everything) if cell.labels in [c.labels for c in everything[:i]]]
-    if twice:
-        raise ConfigError(f"{name} has two cells {twice[0]!r}; give every value of an axis a label of its own")
+    seen: set[str] = set()
+    for cell in everything:
+        if place(cell.labels) in seen:
+            raise ConfigError(f"{name} has two cells {cell.label!r}; give every value of an axis a label of its own")
+        seen.add(place(cell.labels))
     _check_labels(name, everything, keep or {})
     chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
     _check_settings(name, chosen, settings or {})

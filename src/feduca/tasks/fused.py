@@ -135,16 +135,12 @@ class Network:
         return entries
 
 
-def prepare(pool: Pool, network: Network, dtype: torch.dtype) -> Tensor:
-    """All examples as the first layer wants them: normalised, in the type of the products, padded."""
-    n = len(pool.y)
-    sizes = network.image or (network.slots[f"{network.dense[0]}.weight"].shape[0],)
-    out = torch.zeros(n, *sizes, dtype=dtype, device=pool.x.device)
-    for a in range(0, n, 10_000):
-        index = torch.arange(a, min(n, a + 10_000), device=pool.x.device)
-        x = pool.examples(index)
-        x = x.movedim(1, 3) if network.convs else x.flatten(1)
-        out[a : a + len(x), ..., : x.shape[-1]] = x.to(dtype)
+def prepare(pool: Pool, width: int, dtype: torch.dtype) -> Tensor:
+    """All examples as a perceptron's first layer wants them: normalised, in the type of the products, padded to `width`."""
+    out = torch.zeros(len(pool.y), width, dtype=dtype, device=pool.x.device)
+    for some in torch.arange(len(out), device=out.device).split(10_000):
+        x = pool.examples(some).flatten(1)
+        out[some, : x.shape[1]] = x.to(dtype)
     return out
 
 
@@ -316,7 +312,11 @@ class Trainers:
 
     def _examples(self, dtype: torch.dtype) -> Tensor:
         """All examples as the first layer wants them, made once and shared by all tasks over the same pool."""
-        key = (bool(self.network.convs), dtype)
-        if key not in self.pool.prepared:
-            self.pool.prepared[key] = prepare(self.pool, self.network, dtype)
-        return self.pool.prepared[key]
+        if self.network.convs:
+            images = self.pool.images(dtype, limit=math.inf)
+            assert images is not None, "convolutions are of images"
+            return images
+        if dtype not in self.pool.prepared:
+            width = self.network.slots[f"{self.network.dense[0]}.weight"].shape[0]
+            self.pool.prepared[dtype] = prepare(self.pool, width, dtype)
+        return self.pool.prepared[dtype]

@@ -96,10 +96,10 @@ class Pool:
             self.prepared["ready"] = everything.flatten(1).contiguous()
         return self.prepared.get("ready")
 
-    def images(self, dtype: torch.dtype) -> Tensor | None:
-        """All images normalised, `[n, rows, columns, channels]`; None without images or where they would take too much."""
+    def images(self, dtype: torch.dtype, limit: float = READY_BYTES) -> Tensor | None:
+        """All images normalised, `[n, rows, columns, channels]`; None without images or where they take more than `limit`."""
         key = ("images", dtype)
-        if key not in self.prepared and self.is_image and dtype.itemsize * self.x.numel() <= READY_BYTES:
+        if key not in self.prepared and self.is_image and dtype.itemsize * self.x.numel() <= limit:
             ready = torch.empty(self.x.shape, dtype=dtype, device=self.x.device)
             for some in torch.arange(len(ready), device=ready.device).split(10_000):
                 ready[some] = self.examples(some).movedim(1, 3).to(dtype)
