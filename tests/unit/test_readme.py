@@ -53,7 +53,9 @@ def test_the_promise_of_offers_is_the_committed_one():
         kept, fedavg = (both(data, m, "participation_mean") for m in ("least-concession, from consensus", "fedavg"))
         assert f"{kept} % of the silos on {name} (FedAvg: {fedavg})" in text
         assert f"{both(data, 'least-concession, from consensus', 'better_off_share')} % on {name}" in text
-    ours = [c for c in cells if c["method"] == "least-concession, from consensus" and c["data"] in ("cifar10", "fmnist")]
+    ours = [
+        c for c in cells if c["method"] == "least-concession, from consensus" and c["data"] in ("cifar10", "fmnist")
+    ]
     assert all(abs(c["accuracy_mean"] - c["ceiling_accuracy_mean"]) < 0.005 for c in ours)
     worst = min(c["gain_worst"] for c in ours)
     assert f"the worst of 120 ends {-100 * worst:.1f} points below" in text
