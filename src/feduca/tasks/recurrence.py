@@ -10,6 +10,8 @@ A padding word leaves cell and state as they are. The output is the largest valu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -66,6 +68,12 @@ def retreat(
     torch.cat([d_take, d_hold, d_candidate, d_out], -1, out=d_gates)
 
 
+def _ways(x: Tensor) -> tuple[Callable[..., None], Callable[..., None]]:
+    """`advance` and `retreat`: kernels where there are any for `x`."""
+    fast = kernels_at(x, "recurrent_kernels")
+    return (fast.advance, fast.retreat) if fast and x.dtype in fast.TYPES else (advance, retreat)
+
+
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
@@ -73,7 +81,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> Tensor:
         (N, T, B), H = x.shape[:3], recurrent.shape[1]
         wide = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
-        one = getattr(kernels_at(x, "recurrent_kernels"), "advance", advance)
+        one, _ = _ways(x)
         gates = torch.bmm(x.flatten(1, 2), weight).unflatten(1, (T, B))
         # Without gradients the state after a word takes the place of that before it.
         held = T + 1 if keep else 1
@@ -100,11 +108,13 @@ class _Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, d: Tensor):  # type: ignore[override]
         if ctx.spent:
-            raise RuntimeError("this recurrence was gone back over before: for more than once, call recur with once=False")
+            raise RuntimeError(
+                "this recurrence was gone back over before: for more than once, call recur with once=False"
+            )
         ctx.spent = ctx.once
         x, seen, weight, recurrent, gates, states, cells, winner = ctx.saved_tensors
         T = x.shape[1]
-        one = getattr(kernels_at(x, "recurrent_kernels"), "retreat", retreat)
+        _, one = _ways(x)
         d_best, d_gates = d.contiguous(), gates if ctx.once else torch.empty_like(gates)
         d_cell, d_state = torch.zeros_like(d_best), x.new_zeros(d.shape)
         back = recurrent.transpose(1, 2)

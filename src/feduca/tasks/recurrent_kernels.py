@@ -13,6 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 512  # states that one program holds
+TYPES = (torch.float32, torch.bfloat16)
+PER_WORD = ["seen", "word"]  # whose alignment and value differ from word to word: not a reason to compile again
+
+
+@triton.jit
+def _read(p, there):
+    return tl.load(p, mask=there, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -20,7 +27,7 @@ def _tanh(x):
     return 2.0 * tl.sigmoid(2.0 * x) - 1.0
 
 
-@triton.jit
+@triton.jit(do_not_specialize=PER_WORD)
 def _advance(
     gates, product, seen, cell, state, new_cell, new_state, best, winner,
     gates_model, seen_model, cell_model, state_model, word, B,
@@ -33,34 +40,32 @@ def _advance(
     at = b[:, None] * H + h[None, :]
     to = gates + n * gates_model + (b[:, None] * (4 * H) + h[None, :])
     add = product + n * B * (4 * H) + (b[:, None] * (4 * H) + h[None, :])
-    take = tl.load(to, mask=there, other=0.0).to(tl.float32) + tl.load(add, mask=there, other=0.0).to(tl.float32)
-    hold = tl.load(to + H, mask=there, other=0.0).to(tl.float32) + tl.load(add + H, mask=there, other=0.0).to(tl.float32)
-    candidate = tl.load(to + 2 * H, mask=there, other=0.0).to(tl.float32)
-    candidate += tl.load(add + 2 * H, mask=there, other=0.0).to(tl.float32)
-    out = tl.load(to + 3 * H, mask=there, other=0.0).to(tl.float32)
-    out += tl.load(add + 3 * H, mask=there, other=0.0).to(tl.float32)
-    take, hold, candidate, out = tl.sigmoid(take), tl.sigmoid(hold), _tanh(candidate), tl.sigmoid(out)
+    take = tl.sigmoid(_read(to, there) + _read(add, there))
+    hold = tl.sigmoid(_read(to + H, there) + _read(add + H, there))
+    candidate = _tanh(_read(to + 2 * H, there) + _read(add + 2 * H, there))
+    out = tl.sigmoid(_read(to + 3 * H, there) + _read(add + 3 * H, there))
     if KEEP:
-        tl.store(to, take.to(gates.dtype.element_ty), mask=there)
-        tl.store(to + H, hold.to(gates.dtype.element_ty), mask=there)
-        tl.store(to + 2 * H, candidate.to(gates.dtype.element_ty), mask=there)
-        tl.store(to + 3 * H, out.to(gates.dtype.element_ty), mask=there)
+        kind = gates.dtype.element_ty
+        tl.store(to, take.to(kind), mask=there)
+        tl.store(to + H, hold.to(kind), mask=there)
+        tl.store(to + 2 * H, candidate.to(kind), mask=there)
+        tl.store(to + 3 * H, out.to(kind), mask=there)
     real = (tl.load(seen + n * seen_model + b, mask=b < B, other=0) != 0)[:, None]
-    old = tl.load(cell + n * cell_model + at, mask=there, other=0.0)
+    old = _read(cell + n * cell_model + at, there)
     fresh = hold * old + take * candidate
     shown = out * _tanh(fresh)
-    before = tl.load(state + n * state_model + at, mask=there, other=0.0).to(tl.float32)
+    before = _read(state + n * state_model + at, there)
     tl.store(new_cell + n * cell_model + at, tl.where(real, fresh, old), mask=there)
     tl.store(new_state + n * state_model + at, tl.where(real, shown, before).to(new_state.dtype.element_ty), mask=there)
     most = n * B * H + at
-    largest = tl.load(best + most, mask=there, other=0.0)
+    largest = _read(best + most, there)
     better = real & there & ((shown <= largest) == 0)  # so that what is not a number is not lost
     tl.store(best + most, shown, mask=better)
     if KEEP:
-        tl.store(winner + most, tl.zeros_like(at) + word, mask=better)
+        tl.store(winner + most, word, mask=better)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=PER_WORD)
 def _retreat(
     gates, seen, cell, new_cell, winner, d_best, d_state, d_cell, d_gates,
     gates_model, seen_model, cell_model, word, B,
@@ -73,18 +78,18 @@ def _retreat(
     there = (b < B)[:, None] & (h < H)[None, :]
     at = b[:, None] * H + h[None, :]
     wide = n * gates_model + (b[:, None] * (4 * H) + h[None, :])
-    take = tl.load(gates + wide, mask=there, other=0.0).to(tl.float32)
-    hold = tl.load(gates + wide + H, mask=there, other=0.0).to(tl.float32)
-    candidate = tl.load(gates + wide + 2 * H, mask=there, other=0.0).to(tl.float32)
-    out = tl.load(gates + wide + 3 * H, mask=there, other=0.0).to(tl.float32)
+    take = _read(gates + wide, there)
+    hold = _read(gates + wide + H, there)
+    candidate = _read(gates + wide + 2 * H, there)
+    out = _read(gates + wide + 3 * H, there)
     real = (tl.load(seen + n * seen_model + b, mask=b < B, other=0) != 0)[:, None]
-    old = tl.load(cell + n * cell_model + at, mask=there, other=0.0)
-    tanh = _tanh(tl.load(new_cell + n * cell_model + at, mask=there, other=0.0))
+    old = _read(cell + n * cell_model + at, there)
+    tanh = _tanh(_read(new_cell + n * cell_model + at, there))
     own = n * B * H + at
     won = tl.load(winner + own, mask=there, other=-1) == word
-    d = tl.load(d_state + own, mask=there, other=0.0).to(tl.float32)
-    d += tl.where(won, tl.load(d_best + own, mask=there, other=0.0), 0.0)
-    after = tl.load(d_cell + own, mask=there, other=0.0)
+    d = _read(d_state + own, there)
+    d += tl.where(won, _read(d_best + own, there), 0.0)
+    after = _read(d_cell + own, there)
     d_new = after + d * out * (1.0 - tanh * tanh)
     to = d_gates + wide
     kind = d_gates.dtype.element_ty
@@ -98,11 +103,6 @@ def _retreat(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Launchers
-
-
-def fits(x: Tensor) -> bool:
-    """Whether the kernels compute in the type of `x`."""
-    return x.dtype in (torch.float32, torch.bfloat16)
 
 
 def _tile(H: int) -> tuple[int, int]:
