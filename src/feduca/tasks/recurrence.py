@@ -1,8 +1,8 @@
 """N LSTMs over their texts at once, forwards and back, without an autograd graph per word.
 
 Everything of a text lies as `[N, words, B, ...]`, so the word t of all models is a view that batched products take as it
-is. Per word there is one product with the recurrent weights and one pass over its numbers, each way. What has words as
-its inner axis, the inputs' part of the gates and all gradients of weights, is one product for the whole text.
+is. Per word there is one product with the recurrent weights and one pass over its numbers, each way. What does not wait
+for the word before, the inputs' part of the gates and all gradients of weights, is one product for the whole text.
 
 A padding word leaves cell and state as they are. The output is the largest value of each state over the real words, and
 -1 where there is none; of equal values the first has the gradient, and the -1 has none.
@@ -28,7 +28,8 @@ def advance(
     """Read one word: fill `new_cell` and `new_state`, bring `best` and `winner` up to date.
 
     `gates[N, B, 4H]` holds the inputs' part of the gates in the order input, forget, cell, output, `product` the states'
-    part; the activated gates go back to `gates` (with `keep`; else they may). `seen[N, B]` is where the word is real.
+    part; with `keep`, the activated gates go back to `gates`, and else `gates` are of no use any more. `seen[N, B]` is where
+    the word is real. The new may lie in place of the old.
     """
     H, seen = cell.shape[-1], seen.unsqueeze(-1)
     rate, candidate, out = gates.add_(product).split((2 * H, H, H), -1)
