@@ -17,7 +17,7 @@ from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.text import BiLSTM
 from feduca.types import LocalSpec
 
-TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 NEARNESS = 1.3 if DEVICE == "cuda" else 2.6  # of rounding errors; the interpreter cuts bf16 off instead of rounding
 SIZES = {  # models, texts, states
     "one tile": (1, 4, 128),
@@ -132,10 +132,10 @@ def test_texts_forwards_and_back(dtype, used, monkeypatch):
     for a, b, exact in zip(got, plain, want):
         error = float((a - exact).norm() / exact.norm())
         assert error < 10 * TOLERANCE[dtype]
-        assert error < NEARNESS * float((b - exact).norm() / exact.norm()) + 1e-6
+        assert error < NEARNESS * float((b - exact).norm() / exact.norm()) + 1e-5
     with torch.no_grad():
         monkeypatch.setattr(networks, "on_gpu", lambda x: True)
-        torch.testing.assert_close(recurrence.recur(leaves[0], seen, *leaves[1:]), got[0], rtol=0, atol=1e-6)
+        torch.testing.assert_close(recurrence.recur(leaves[0], seen, *leaves[1:]), got[0], rtol=0, atol=TOLERANCE[dtype])
 
 
 def test_other_types_are_left_to_pytorch(used):
