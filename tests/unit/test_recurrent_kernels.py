@@ -135,7 +135,9 @@ def test_texts_forwards_and_back(dtype, used, monkeypatch):
         assert error < NEARNESS * float((b - exact).norm() / exact.norm()) + 1e-5
     with torch.no_grad():
         monkeypatch.setattr(networks, "on_gpu", lambda x: True)
-        torch.testing.assert_close(recurrence.recur(leaves[0], seen, *leaves[1:]), got[0], rtol=0, atol=TOLERANCE[dtype])
+        torch.testing.assert_close(
+            recurrence.recur(leaves[0], seen, *leaves[1:]), got[0], rtol=0, atol=TOLERANCE[dtype]
+        )
 
 
 def test_other_types_are_left_to_pytorch(used):
