@@ -2,7 +2,7 @@
 
 A step of a stacked ResNet or LSTM is hundreds of small kernels; launched one by one from Python they would leave the
 GPU idle. As in `fused`, all that changes between steps and rounds lies in fixed buffers. Where Triton is there, plain SGD
-and the gathering of pictures are its kernels (step_kernels.py), and so are a ResNet's norms and windows.
+and the gathering of pictures are its kernels (step_kernels.py), and so are a ResNet's norms and windows and an LSTM's words.
 """
 
 from __future__ import annotations

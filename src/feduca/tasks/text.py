@@ -1,19 +1,22 @@
 """A bidirectional LSTM whose cell runs K models, both directions and all sequences at once.
 
-PyTorch's own LSTM cannot be batched over models, so the cell is written out: the inputs' part of all gates is one
-product for the whole text, and one product per word remains. Padding (word 0) leaves the state as it is. A text is
-represented by the largest value of each state over its words.
+PyTorch's own LSTM cannot be batched over models, so the cell is written out: in plain PyTorch for one model, and for K in
+recurrence.py. Padding (word 0) leaves the state as it is. A text is represented by the largest value of each state over
+its words.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from feduca.tasks.networks import Dense, Params, StackedModel, dense
+from feduca.tasks.recurrence import recur
+
+ALIGN = 8  # a word's row has a multiple of this many numbers, as fast products want
 
 
 class BiLSTM(StackedModel):
@@ -33,34 +36,45 @@ class BiLSTM(StackedModel):
         self.out = Dense(2 * hidden, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        params = {name: value.unsqueeze(0) for name, value in self.named_parameters()}
-        return self.stacked(params, x.unsqueeze(0)).squeeze(0)
-
-    def after_stem(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if not name.startswith("embedding.")]
-
-    def stem(self, params: Params, x: Tensor) -> Tensor:
-        """Word vectors `[K, B, T, embedding + 1]`; the last entry is 0 where there is no word, else 1."""
-        table = params["embedding.weight"]
-        K, count = table.shape[:2]
-        rows = x + count * torch.arange(K, device=x.device)[:, None, None]
-        vectors = table.reshape(K * count, -1)[rows]
-        return torch.cat([vectors, (x > 0).to(vectors.dtype).unsqueeze(-1)], -1)
-
-    def rest(self, params: Params, h: Tensor) -> Tensor:
-        K, B, T = h.shape[:3]
-        vectors, real = h[..., :-1], h[..., -1:]
-        both = torch.stack([vectors, vectors.flip(2)], 1).flatten(0, 1)  # [2K, B, T, embedding]
-        mask = torch.stack([real, real.flip(2)], 1).flatten(0, 1)  # [2K, B, T, 1]
-        inner, recurrent, bias = (params[name].flatten(0, 1) for name in ("inner", "recurrent", "bias"))
-        gates = torch.baddbmm(bias.unsqueeze(1), both.flatten(1, 2), inner).unflatten(1, (B, T))
-        state = gates.new_zeros(2 * K, B, self.hidden)
+        vectors, real = self.embedding(x), (x > 0).unsqueeze(-1)
+        both, seen = (torch.stack([t, t.flip(1)]) for t in (vectors, real))  # [2, B, T, ...]
+        gates = torch.einsum("dbte,deg->dtbg", both, self.inner) + self.bias[:, None, None]
+        state = gates.new_zeros(2, len(x), self.hidden)
         cell, best = state, gates.new_full(state.shape, -1.0)
-        for step, seen in zip(gates.unbind(2), mask.to(gates.dtype).unbind(2)):
-            i, f, g, o = (step + torch.bmm(state, recurrent)).chunk(4, -1)
+        for step, now in zip(gates.unbind(1), seen.unbind(2)):
+            i, f, g, o = (step + torch.bmm(state, self.recurrent)).chunk(4, -1)
             new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             new_state = torch.sigmoid(o) * torch.tanh(new_cell)
-            cell = torch.lerp(cell, new_cell, seen)
-            state = torch.lerp(state, new_state, seen)
-            best = torch.where(seen > 0, torch.maximum(best, new_state), best)
-        return dense(params, "out", best.unflatten(0, (K, 2)).transpose(1, 2).flatten(2))
+            cell = torch.where(now, new_cell, cell)
+            state = torch.where(now, new_state, state)
+            best = torch.where(now, torch.maximum(best, new_state), best)
+        return self.out(best.transpose(0, 1).flatten(1))
+
+    def stem(self, params: Params, x: Tensor) -> Tensor:
+        """The words' rows `[K, T, B, embedding + 1 + zeros]`: the vector, and 1 where there is a word, else 0."""
+        table = params["embedding.weight"]
+        (K, count), words = table.shape[:2], x.transpose(1, 2)
+        rows = words + count * torch.arange(K, device=x.device)[:, None, None]
+        # Going back, this is index_add_: on a GPU one kernel with atomic additions, whose order, and with it the last bits,
+        # may differ from run to run. Indexing with brackets would sort all words first.
+        vectors = table.flatten(0, 1).index_select(0, rows.flatten()).view(*words.shape, -1)
+        extra = vectors.new_zeros(*words.shape, self._row - vectors.shape[-1])
+        extra[..., 0] = words > 0
+        return torch.cat([vectors, extra], -1)
+
+    def rest(self, params: Params, h: Tensor) -> Tensor:
+        half = torch.is_autocast_enabled(h.device.type)
+        dtype = torch.bfloat16 if half else h.dtype
+        h = h.to(dtype)
+        both = torch.stack([h, h.flip(1)], 1).flatten(0, 1)  # [2K, T, B, row]
+        seen = both[..., self.embedding.embedding_dim] > 0.5
+        # A word's 1 is multiplied with the bias, the zeros after it with zeros.
+        weight = torch.cat([params["inner"], params["bias"].unsqueeze(2)], 2)
+        weight = F.pad(weight, (0, 0, 0, self._row - weight.shape[2]))
+        inner, recurrent = (w.flatten(0, 1).to(dtype) for w in (weight, params["recurrent"]))
+        best = recur(both, seen, inner, recurrent)
+        return dense(params, "out", best.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2))
+
+    @property
+    def _row(self) -> int:
+        return (self.embedding.embedding_dim // ALIGN + 1) * ALIGN
