@@ -62,3 +62,30 @@ def test_a_task_can_be_copied_and_sent_elsewhere():
     )
     assert copy.deepcopy(task).ahead._drawn == {}
     assert pickle.loads(pickle.dumps(task.ahead))._thread is None
+
+
+def test_a_silos_augmentation_does_not_depend_on_who_else_is_in_the_call():
+    spec = LocalSpec(epochs=3, batch_size=50, lr=0.1, augment=True)
+    rows, seeds = [np.arange(20), np.arange(20, 80), np.arange(80, 200)], np.zeros(3, int)
+    together = plan(rows, np.arange(3), spec, 4, seeds)
+    for k, own in enumerate(rows):
+        alone = plan([own], np.array([k]), spec, 4, seeds[:1])
+        steps, _, wide = alone.index.shape
+        assert np.array_equal(together.index[:steps, k, :wide], alone.index[:, 0])
+        assert np.array_equal(together.sizes[:steps, k], alone.sizes[:, 0])
+        assert np.array_equal(together.augment[:steps, k, :wide], alone.augment[:, 0])
+        assert not together.augment[:steps, k, wide:].any()
+
+
+def test_every_step_and_epoch_is_augmented_anew():
+    codes = plan([np.arange(40)], np.array([0]), LocalSpec(epochs=2, batch_size=20, augment=True), 0, np.array([0])).augment
+    assert codes.shape == (4, 1, 20)
+    assert len({step.tobytes() for step in codes}) == 4
+
+
+def test_the_augmentation_of_full_batches_is_as_it_was():
+    """Committed results were computed with these numbers."""
+    spec = LocalSpec(epochs=2, batch_size=5, lr=0.1, augment=True)
+    drawn = plan([np.arange(12), np.arange(5)], np.arange(2), spec, 3, np.array([7, 8])).augment
+    assert drawn[:2, 0].tolist() == [[245, 11, 201, 155, 85], [177, 190, 171, 216, 293]]
+    assert drawn[:2, 1].tolist() == [[252, 294, 233, 40, 165], [108, 70, 119, 154, 253]]

@@ -211,3 +211,60 @@ def test_available_looks_without_reading(tmp_path):
     (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").write_bytes(b"")
     assert available(str(tmp_path))["cifar10"] == tmp_path / "cifar-10-batches-bin"
     assert set(found) == set(LOADERS)
+
+
+def test_another_folder_is_read_anew(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setitem(LOADERS, "digits", lambda home: read.append(home) or digits())
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("FEDUCA_DATA", str(tmp_path / "one"))
+    first = load("digits")
+    assert load("digits") is first
+    assert load("digits", str(tmp_path / "one")) is first
+    monkeypatch.setenv("FEDUCA_DATA", str(tmp_path / "two"))
+    assert load("digits") is not first
+    monkeypatch.delenv("FEDUCA_DATA")
+    for name in ("one", "two"):  # ./data of two working directories
+        monkeypatch.chdir(tmp_path / name)
+        load("digits")
+    assert read == [str(tmp_path / "one"), str(tmp_path / "two"), "data", "data"]
+
+
+NEWS = {  # a corpus of two groups, a message each in both parts
+    "train": {"sci.space": "moon moon rocket", "sci.med": "moon nurse"},
+    "test": {"sci.space": "telescope telescope telescope moon", "sci.med": "nurse telescope"},
+}
+
+
+def corpus(home: Path, monkeypatch, places=NEWS) -> None:
+    """Write `places` as the official folders, and expect NEWS there."""
+    for split, groups in places.items():
+        for group, text in groups.items():
+            path = home / f"20news-bydate-{split}" / group / "1"
+            path.parent.mkdir(parents=True)
+            path.write_text(f"From: me\n\n{text}\n")
+    expected = {
+        split: (2, news.checksum(list(groups), [f"From: me\n\n{text}\n".encode() for text in groups.values()]))
+        for split, groups in NEWS.items()
+    }
+    monkeypatch.setattr(news, "GROUPS", 2)
+    monkeypatch.setattr(news, "EXPECTED", expected)
+
+
+def test_the_vocabulary_is_that_of_the_training_messages(tmp_path, monkeypatch):
+    corpus(tmp_path, monkeypatch)
+    data = news.newsgroups(str(tmp_path))
+    assert data.labels == ("sci.med", "sci.space")
+    moon, nurse, rocket = 2, 3, 4  # by how often they are in the training part; "telescope" is not
+    assert data.vocabulary == 5
+    assert [row[row > 0].tolist() for row in data.x_train] == [[moon, nurse], [moon, moon, rocket]]
+    assert [row[row > 0].tolist() for row in data.x_test] == [[nurse, 1], [1, 1, 1, moon]]
+
+
+def test_messages_in_each_others_groups_are_refused(tmp_path, monkeypatch):
+    swapped = {**NEWS, "train": dict(zip(NEWS["train"], reversed(NEWS["train"].values())))}
+    corpus(tmp_path, monkeypatch, swapped)
+    with pytest.raises(DataError, match="damaged or in a wrong group") as caught:
+        news.newsgroups(str(tmp_path))
+    one_line(caught)

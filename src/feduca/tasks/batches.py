@@ -35,11 +35,6 @@ class Plan:
     def steps(self) -> int:
         return len(self.index)
 
-    @property
-    def ragged(self) -> bool:
-        """Whether some batch is not full."""
-        return bool((self.sizes != self.index.shape[2]).any())
-
 
 def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints) -> Plan:
     """The batches of one round: `rows[K]` are the clients' training rows, `clients[K]` and `seeds[K]` name streams.
@@ -72,7 +67,8 @@ def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int,
         sizes[:own_steps, k] = np.tile(full, spec.epochs)
         if augment is not None:
             codes = stream(int(seeds[k]), "augment", round, int(clients[k]))
-            augment[:own_steps, k] = codes.integers(AUGMENTATIONS, size=(own_steps, batch))
+            wide = min(spec.batch_size, n)  # the batches it would have alone
+            augment[:own_steps, k, :wide] = codes.integers(AUGMENTATIONS, size=(own_steps, wide))
 
     if index.size < MANY:
         for k in range(len(rows)):

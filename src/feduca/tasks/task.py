@@ -58,7 +58,6 @@ class Silo:
     name: str
     rows: dict[str, np.ndarray]  # by split
     client: int  # its number in its own federation
-    federation: int = 0
 
 
 @dataclass(frozen=True)
@@ -344,9 +343,7 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
             raise ConfigError(
                 "tasks can run in lockstep only with the same data, model and engine: build them over one data set"
             )
-    members = tuple(
-        replace(silo, name=f"{f}/{silo.name}", federation=f) for f, task in enumerate(tasks) for silo in task.members
-    )
+    members = tuple(replace(silo, name=f"{f}/{silo.name}") for f, task in enumerate(tasks) for silo in task.members)
     about = {**first.about, "federations": [task.describe() for task in tasks]}
     settings = replace(first.settings, chunk=first.settings.chunk * len(tasks))
     return replace(first, members=members, about=about, settings=settings)

@@ -38,12 +38,18 @@ LOADERS: dict[str, Callable[[str | None], Dataset]] = {
 }
 
 
-@functools.lru_cache(maxsize=4)
 def load(name: str, data_dir: str | None = None) -> Dataset:
     """The data set called `name`, read from `data_dir`, else the folder named by FEDUCA_DATA, else ./data."""
     if name not in LOADERS:
         raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)}, or a folder of silos' files")
-    return LOADERS[name](data_dir)
+    home = folder(data_dir)
+    return _loaded(name, str(home), str(home.absolute()))
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(name: str, home: str, where: str) -> Dataset:
+    """Read once from each folder. `where` is in the key because what a relative `home` means may change."""
+    return LOADERS[name](home)
 
 
 def available(data_dir: str | None = None) -> dict[str, Path | None]:

@@ -19,9 +19,9 @@ from feduca.errors import DataError
 from feduca.tasks.datasets.base import Dataset, folder
 
 HOME = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
-EXPECTED = {  # messages, and the sha256 of their sorted digests
-    "train": (11_314, "49194a21754d88d65bee10256ed368dc7135ee288a665d7c25234187f88f8340"),
-    "test": (7_532, "d604f6a43336dc3ad8d37b59b04dfc39cad8635681f897211c06ff30dab42bc0"),
+EXPECTED = {  # messages, and the sha256 of their and their groups' sorted digests
+    "train": (11_314, "fb5c58337df3b03685cf5e9949e48370f4fe20ce63f1402e0e2e6a84d36bd733"),
+    "test": (7_532, "1a7b73c29e1ac2df40e74ac28b9f1f4bd5c5e253cead252e3a14c7e617c1e250"),
 }
 GROUPS = 20
 WORDS = 20_000
@@ -67,17 +67,19 @@ def _messages(home: Path, split: str) -> tuple[list[str], np.ndarray, tuple[str,
             f"{home} holds {len(texts)} messages of {len(groups)} groups where {count} of {GROUPS} belong: fetch "
             f"{HOME} again and unpack it in an empty folder"
         )
-    found = checksum(texts)
+    found = checksum([groups[label] for label in labels], texts)
     if found != digest:
         raise DataError(
-            f"{home} has checksum {found[:16]}, not {digest[:16]}: some message is damaged; fetch {HOME} again"
+            f"{home} has checksum {found[:16]}, not {digest[:16]}: some message is damaged or in a wrong group; fetch {HOME} "
+            "again"
         )
     return [text.decode("latin-1") for text in texts], np.array(labels, np.int64), tuple(groups)
 
 
-def checksum(texts: Sequence[bytes]) -> str:
-    """One digest of all messages, whatever their files are called."""
-    return hashlib.sha256(b"".join(sorted(hashlib.sha256(text).digest() for text in texts))).hexdigest()
+def checksum(groups: Sequence[str], texts: Sequence[bytes]) -> str:
+    """One digest of all messages with their groups, whatever their files are called."""
+    each = (hashlib.sha256(group.encode() + b"\n" + text).digest() for group, text in zip(groups, texts))
+    return hashlib.sha256(b"".join(sorted(each))).hexdigest()
 
 
 def body(text: str) -> str:
