@@ -26,8 +26,9 @@ class Weighted:
     the weights, so that with equal updates all three agree whatever alpha is. `clip` shortens every participant's update to that
     norm first, `clip_median` to that multiple of the participants' median norm; 0 = neither.
 
-    The tail of theta beyond `parameters` holds buffers (running statistics). A weighted or stale combination can make a
-    variance negative, so buffers become the plain mean (or median, trimmed mean) over the round's participants.
+    The tail of theta beyond `parameters` holds frozen parameters and buffers (running statistics). A weighted or stale
+    combination can make a variance negative, so buffers become the plain mean (or median, trimmed mean) over the round's
+    participants; what none of them moved stays to the last bit.
     """
 
     eta_s: float = 1.0
@@ -71,6 +72,8 @@ class Weighted:
                     moved[parameters:] = combine(joined / joined.sum(), models)
                 else:
                     moved[parameters:] = self._middle(np.full(joined.sum(), 1 / joined.sum()), models[joined])
+                still = (delta[joined][:, parameters:] == 0).all(0)
+                moved[parameters:][still] = theta[parameters:][still]
         return moved
 
     def _middle(self, weights: Floats, rows: Array) -> Array:

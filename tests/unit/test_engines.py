@@ -7,11 +7,17 @@ import pytest
 import torch
 from torch import nn
 
+from feduca import api
 from feduca.errors import ConfigError
 from feduca.tasks import Dataset, build_task, merge
+from feduca.tasks.batches import plan
+from feduca.tasks.engines import Keys
+from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.metrics import criterion
 from feduca.tasks.models import MLP
+from feduca.tasks.networks import dense
 from feduca.tasks.pool import Pool
+from feduca.tasks.resnet import ResNet18
 from feduca.tasks.task import Settings, Silo, TorchTask
 from feduca.types import LocalSpec
 from feduca.work import Train
@@ -67,6 +73,50 @@ class Tanh(MLP):
         return self.layers[1](torch.tanh(self.layers[0](x.flatten(1))))
 
 
+class TanhThroughout(Tanh):
+    """One whose pass over K models is its own, too."""
+
+    def rest(self, params, h):
+        return dense(params, "layers.1", torch.tanh(h))
+
+
+class WithMore(MLP):
+    """One with a parameter that a perceptron does not have; it comes first in theta."""
+
+    def __init__(self):
+        super().__init__(64, [12], 10)
+        self.more = nn.Parameter(torch.ones(3))
+
+
+class HalfFrozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 12), nn.Linear(12, 10)
+        self.one.requires_grad_(False)
+
+    def forward(self, x):
+        return self.two(torch.relu(self.one(x)))
+
+
+class FrozenMLP(MLP):
+    """One of ours whose first layer is frozen."""
+
+    def __init__(self):
+        super().__init__(64, [12], 10)
+        self.layers[0].requires_grad_(False)
+
+
+class Scaled(nn.Module):
+    """A scalar parameter, and one that the outputs do not depend on."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.unused, self.scale = nn.Linear(64, 10), nn.Linear(3, 4), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.one(x) * self.scale
+
+
 @pytest.mark.parametrize("kind", ["stacked", "sequential"])
 @pytest.mark.parametrize(
     "spec", [SPECS[name] for name in ("decay and clip", "momentum", "adam")], ids=lambda s: s.optimiser
@@ -107,7 +157,7 @@ def test_a_task_that_knows_one_rate_is_asked_rate_by_rate():
     assert not theta.any()  # what was handed in stays as it was
 
 
-@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm, Tanh])
+@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm, Tanh, TanhThroughout, WithMore, HalfFrozen, FrozenMLP, Scaled])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_stacked_equals_sequential_on_unequal_silos(model, spec):
     if model is WithBatchNorm:  # PyTorch refuses batches of one there
@@ -115,13 +165,59 @@ def test_stacked_equals_sequential_on_unequal_silos(model, spec):
     results = []
     for task in both(model):
         theta = task.init(1).expand(4, -1)
-        out = task.train(theta, np.arange(4), spec, round=3, seed=9, anchor=torch.zeros(task.size))
+        anchor = torch.stack([task.init(20 + k) for k in range(4)])  # each its own
+        out = task.train(theta, np.arange(4), spec, round=3, seed=9, anchor=anchor)
         assert torch.isfinite(out).all()
         results.append((out, task.evaluate(out, np.arange(4), "validation")))
     (a, sa), (b, sb) = results
     torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(sa.loss, sb.loss, rtol=1e-3)
     assert (a - theta).abs().amax(1).min() > 1e-4  # everybody moved
+
+
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+@pytest.mark.parametrize("model", [HalfFrozen, FrozenMLP])
+def test_frozen_parameters_stay_as_they_are(model, kind):
+    task = ragged(build_task(model=model, engine=kind))
+    name = "one" if model is HalfFrozen else "layers.0"
+    assert task.parameters == 12 * 10 + 10
+    assert task.size == task.parameters + 64 * 12 + 12
+    theta, anchor = task.init(1).expand(4, -1), torch.zeros(task.size)
+    for spec in SPECS.values():
+        out = task.train(theta, np.arange(4), replace(spec, weight_decay=0.1, prox=0.5), 1, 5, anchor=anchor)
+        before, after = task.layout.unpack(theta), task.layout.unpack(out)
+        for part in ("weight", "bias"):
+            assert torch.equal(before[f"{name}.{part}"], after[f"{name}.{part}"])
+        assert (out - theta).abs().amax(1).min() > 1e-4
+
+
+def test_frozen_parameters_stay_as_they_are_in_a_whole_run():
+    task = build_task(model=HalfFrozen, clients=7)
+    settings = {"mechanism.name": "feduca", "task.clients": 7, "local.epochs": 1, "local.weight_decay": 0.1}
+    result = api.run("quickstart", settings, rounds=3, task=task)
+    start, end = task.init(0), torch.as_tensor(result.theta)
+    assert torch.equal(start[task.parameters :], end[task.parameters :])
+    assert not torch.equal(start[: task.parameters], end[: task.parameters])
+
+
+def test_frozen_filters_stay_as_they_are_in_the_graph_trainer():
+    def make():
+        module = ResNet18(4, widths=((4, 1), (6, 2)))
+        module.conv1.requires_grad_(False)
+        module.layer2.requires_grad_(False)
+        return module
+
+    x, y = np.random.default_rng(0).integers(0, 256, (80, 8, 8, 3), dtype=np.uint8), np.arange(80) % 4
+    data = Dataset("noise", x, y, x[:9], y[:9], 4, (), np.full(3, 0.5), np.full(3, 0.25))
+    task = build_task(data=data, model=make, clients=2, classes_per_client=4, engine="sequential", validation_share=0.4)
+    theta, anchor = task.init(0).expand(2, -1), task.init(1).expand(2, -1)
+    spec = LocalSpec(epochs=1, batch_size=4, lr=0.1, weight_decay=0.3, prox=0.2, clip=3.0)
+    batches = plan([silo.rows["train"][:6] for silo in task.members], np.arange(2), spec, 0, np.zeros(2, int))
+    want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
+    got = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion).train(theta, batches, spec, anchor)
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
+    assert torch.equal(got[:, task.parameters :], theta[:, task.parameters :])
+    assert (got - theta).abs().amax(1).min() > 1e-3
 
 
 def test_compiled_training_depends_neither_on_threads_nor_on_others():

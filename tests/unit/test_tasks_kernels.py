@@ -13,6 +13,8 @@ from interpreted import DEVICE
 from feduca.tasks import Dataset, build_task, fused, step_kernels
 from feduca.tasks.batches import plan
 from feduca.tasks.engines import Keys
+from feduca.tasks.layout import Layout
+from feduca.tasks.metrics import criterion
 from feduca.tasks.models import CNN, MLP
 from feduca.tasks.pool import flip_and_crop
 from feduca.types import LocalSpec
@@ -63,7 +65,7 @@ def test_the_trainer_without_autograd_is_the_reference(make, augment):
         LocalSpec(epochs=1, batch_size=5, lr=0.1, weight_decay=1e-2, clip=1.0, prox=0.3, augment=augment),
         LocalSpec(epochs=1, batch_size=5, lr=0.2, augment=augment),
     ):
-        assert fused.fits(task.engine.module, task.criterion, spec)
+        assert fused.fits(task.engine.module, task.layout, task.criterion, spec)
         batches = plan(rows, np.arange(2), spec, 0, np.zeros(2, int))
         if not spec.clip:
             batches = replace(batches, rates=np.array([0.5, 1.0]) * spec.lr)
@@ -73,9 +75,27 @@ def test_the_trainer_without_autograd_is_the_reference(make, augment):
         assert (got - theta).abs().amax(1).min() > 1e-3
 
 
+class Own(MLP):
+    """One of ours with passes of its own."""
+
+    def forward(self, x):
+        return torch.tanh(super().forward(x))
+
+    def rest(self, params, h):
+        return torch.tanh(super().rest(params, h))
+
+
 def test_what_the_trainer_leaves_to_autograd():
-    task = build_task(data="digits")
-    module, criterion = task.engine.module, task.criterion
+    def fits(module, spec=LocalSpec()):
+        return fused.fits(module, Layout.of(module), criterion("accuracy"), spec)
+
+    module = MLP(64, (5,), 10)
+    assert fits(module)
+    assert fits(CNN((3, 16, 16), (9,), 10, filters=16))
     for spec in (LocalSpec(momentum=0.9), LocalSpec(optimiser="adam"), LocalSpec(objective="propfair", bound=5.0)):
-        assert not fused.fits(module, criterion, spec)
-    assert not fused.fits(torch.nn.Linear(2, 2), criterion, LocalSpec())
+        assert not fits(module, spec)
+    assert not fits(torch.nn.Linear(2, 2))
+    assert not fits(Own(64, (5,), 10))
+    assert not fits(CNN((3, 16, 16), (9,), 10, filters=10))
+    module.layers[0].requires_grad_(False)
+    assert not fits(module)

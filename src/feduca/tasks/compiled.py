@@ -18,6 +18,7 @@ from numba import njit
 from torch import Tensor
 
 from feduca.tasks.batches import Plan
+from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, is_plain
 from feduca.tasks.networks import MLP
 from feduca.tasks.optimisers import CLIP_EPSILON
@@ -25,10 +26,13 @@ from feduca.tasks.pool import Pool
 from feduca.types import LocalSpec
 
 
-def fits(pool: Pool, criterion: Criterion, plan: Plan, spec: LocalSpec) -> bool:
+def fits(module: MLP, layout: Layout, pool: Pool, criterion: Criterion, plan: Plan, spec: LocalSpec) -> bool:
     """Whether this training of a perceptron can be done here."""
+    names = [f"layers.{i}.{part}" for i in range(len(module.sizes)) for part in ("weight", "bias")]
     return (
         not torch.is_autocast_enabled("cpu")
+        and module.runs_as(MLP)
+        and layout.only(names)
         and is_plain(criterion, spec)
         and plan.augment is None
         and (x := pool.ready()) is not None

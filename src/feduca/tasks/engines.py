@@ -96,6 +96,9 @@ class Sequential:
         else:
             optimiser = torch.optim.SGD(params, lr=lr, momentum=spec.momentum)
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
+        # On a CPU, PyTorch's GroupNorm ends the process on images (channels last) that need no gradient themselves, as at the
+        # start of a module or after frozen layers.
+        norms = any(isinstance(module, nn.GroupNorm) for module in self.module.modules())
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(k))
             for index, sizes, augment in _steps(plan, self.pool.x.device):
@@ -104,13 +107,16 @@ class Sequential:
                     break
                 rows = index[k, :n]
                 x = self.pool.examples(rows, None if augment is None else augment[k, :n])
+                if norms and x.is_floating_point():
+                    x.requires_grad_()
                 outputs = functional_call(self.module, entries, (x,))
                 loss = objective(self.criterion.loss(outputs, self.pool.targets(rows)).mean(), spec)
                 optimiser.zero_grad()
                 loss.backward()
                 with torch.no_grad():
                     for i, p in enumerate(params):
-                        assert p.grad is not None
+                        if p.grad is None:  # the outputs do not depend on it
+                            p.grad = torch.zeros_like(p)
                         if pull is not None and spec.prox:
                             p.grad.add_(p - pull[i], alpha=spec.prox)
                         p.grad.add_(p, alpha=spec.weight_decay)
@@ -158,7 +164,7 @@ class Stacked:
         if isinstance(model, MLP | CNN) and kernels_module():
             from feduca.tasks import fused
 
-            if fused.fits(model, self.criterion, spec):
+            if fused.fits(model, self.layout, self.criterion, spec):
                 if "fused" not in self.kept:
                     self.kept["fused"] = fused.Trainers(model, self.layout, self.pool)
                 return self.kept["fused"]
@@ -179,7 +185,7 @@ class Stacked:
         if isinstance(model := self.native, MLP) and self.pool.x.device.type == "cpu":
             from feduca.tasks import compiled  # numba, only where it is needed
 
-            if compiled.fits(self.pool, self.criterion, plan, spec):
+            if compiled.fits(model, self.layout, self.pool, self.criterion, plan, spec):
                 return compiled.train(model, self.pool, theta, plan, spec, anchor)
         self.module.train()
         views = self.layout.unpack(theta)
@@ -202,7 +208,8 @@ class Stacked:
                 mean, active = self._mean_losses(outputs, index, sizes)
             else:
                 mean, active = self._size_by_size(entries, index, sizes, augment)
-            grads = torch.autograd.grad(objective(mean, optimiser.spec).sum(), optimiser.params)
+            loss = objective(mean, optimiser.spec).sum()
+            grads = torch.autograd.grad(loss, optimiser.params, allow_unused=True, materialize_grads=True)
             optimiser.step(list(grads), active)
 
     def _mean_losses(self, outputs: Tensor, index: Tensor, sizes: np.ndarray) -> tuple[Tensor, Tensor | None]:

@@ -30,10 +30,12 @@ UNROLL = 16  # steps per graph, at most
 NARROW = 32  # numbers in a filter's row up to which the first convolution reads it as one place
 
 
-def fits(module: object, criterion: Criterion, spec: LocalSpec) -> bool:
+def fits(module: object, layout: Layout, criterion: Criterion, spec: LocalSpec) -> bool:
     """Whether this training can be done here."""
     return (
         (isinstance(module, MLP) or (isinstance(module, CNN) and module.filters in (16, 32, 64, 128)))
+        and module.runs_as(MLP, CNN)
+        and layout.only(Network.of(module).slots)
         and is_plain(criterion, spec)
         and not (spec.augment and isinstance(module, MLP))  # images that are flat already cannot be moved
     )

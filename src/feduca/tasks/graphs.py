@@ -46,11 +46,12 @@ class AutogradTrainer:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
         self.kernels = step_kernels(pool, spec)
-        self.cut = module.reached(pool.example_shape) if self.kernels else {}
+        self.trained = layout.names[: layout.trained]
+        reached = module.reached(pool.example_shape) if self.kernels else {}
+        self.cut = {name: cut for name, cut in reached.items() if name in self.trained}  # the rest of these is moved, too
         half = self.kernels is not None and torch.is_autocast_enabled(device.type)
         dtype = torch.bfloat16 if half else torch.float32
         self.models = Buffers.of(layout, clients, device, self.cut, dtype)
-        self.trained = layout.names[: layout.trained]
         self.seen = {name: self.models.seen(name) for name in layout.names}
         self.params = [self.seen[name].requires_grad_() for name in self.trained]
         self.anchor = Buffers.of(layout, clients, device, self.cut) if prox else None
@@ -119,7 +120,8 @@ class AutogradTrainer:
         losses = self.criterion.loss(self.module.stacked(self.seen, x).flatten(0, 1), y.flatten()).view(y.shape)
         real = torch.arange(y.shape[1], device=y.device) < count[:, None]
         mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
-        grads = torch.autograd.grad(objective(mean, self.spec).sum(), self.params)
+        loss = objective(mean, self.spec).sum()
+        grads = torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             if self.kernels:
                 self.kernels.descend(

@@ -1,10 +1,12 @@
 """A module's parameters and buffers as one flat vector `theta`, or `[K, size]` for K of them.
 
-Parameters come first, buffers (a BatchNorm's running statistics) are the tail: aggregation may treat them differently.
+What is trained comes first. The tail, which aggregation may treat differently, are parameters that are frozen
+(`requires_grad` is False) and buffers (a BatchNorm's running statistics).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -19,13 +21,13 @@ class Layout:
     shapes: tuple[torch.Size, ...]
     dtypes: tuple[torch.dtype, ...]
     places: tuple[int, ...]  # where each entry starts, and last the end
-    trained: int  # how many of the entries are parameters
+    trained: int  # how many of the entries are trained
 
     @staticmethod
     def of(module: nn.Module) -> Layout:
-        """The layout of `module`, parameters in their own order, then buffers."""
-        parameters = dict(module.named_parameters())
-        entries = {**parameters, **dict(module.named_buffers())}
+        """The layout of `module`: the trained parameters in their own order, the frozen ones, then buffers."""
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        entries = {**trained, **dict(module.named_parameters()), **dict(module.named_buffers())}
         places = [0]
         for tensor in entries.values():
             places.append(places[-1] + tensor.numel())
@@ -34,8 +36,12 @@ class Layout:
             shapes=tuple(tensor.shape for tensor in entries.values()),
             dtypes=tuple(tensor.dtype for tensor in entries.values()),
             places=tuple(places),
-            trained=len(parameters),
+            trained=len(trained),
         )
+
+    def only(self, names: Iterable[str]) -> bool:
+        """Whether theta holds these entries in this order, all of them trained, and nothing else."""
+        return self.names == tuple(names) and self.trained == len(self.names)
 
     @property
     def parameters(self) -> int:

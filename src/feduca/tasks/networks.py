@@ -37,6 +37,11 @@ class StackedModel(nn.Module):
         place = {name: next(i for i, c in enumerate(order) if name in vars(c)) for name in ("forward", "stem", "rest")}
         return place["forward"] >= min(place["stem"], place["rest"])
 
+    def runs_as(self, *kinds: type[StackedModel]) -> bool:
+        """Whether the passes are those of one of these classes: what is written for a class is not for subclasses' own."""
+        names = ("forward", "stem", "rest", "stacked")
+        return any(isinstance(self, k) and all(getattr(type(self), n) is getattr(k, n) for n in names) for k in kinds)
+
     def after_stem(self, names: Sequence[str]) -> list[str]:
         """Those of `names` that `rest` needs."""
         return [name for name in names if not name.startswith(f"{self.first}.")]

@@ -47,7 +47,8 @@ def per_client(value: Tensor, like: Tensor) -> Tensor:
 
 def norms(grads: list[Tensor]) -> Tensor:
     """The Euclidean norm over all of a client's gradients, `[K]`."""
-    return torch.stack([torch.linalg.vector_norm(g, dim=tuple(range(1, g.dim()))) for g in grads]).norm(dim=0)
+    each = [g if g.dim() > 1 else g[:, None] for g in grads]  # of a scalar: no axes to sum over would mean all
+    return torch.stack([torch.linalg.vector_norm(g, dim=tuple(range(1, g.dim()))) for g in each]).norm(dim=0)
 
 
 @dataclass

@@ -75,7 +75,7 @@ class ResNet18(StackedModel):
 
     def reached(self, shape: tuple[int, ...]) -> dict[str, tuple[slice, slice]]:
         found: dict[str, tuple[slice, slice]] = {}
-        if (type(self).stem, type(self).rest) != (ResNet18.stem, ResNet18.rest):
+        if not self.runs_as(ResNet18):
             return found  # a subclass's own passes may need them whole
 
         def conv(name: str, size: tuple[int, int], kernel: int, stride: int, padding: int) -> tuple[int, int]:
