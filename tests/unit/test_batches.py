@@ -78,7 +78,9 @@ def test_a_silos_augmentation_does_not_depend_on_who_else_is_in_the_call():
 
 
 def test_every_step_and_epoch_is_augmented_anew():
-    codes = plan([np.arange(40)], np.array([0]), LocalSpec(epochs=2, batch_size=20, augment=True), 0, np.array([0])).augment
+    codes = plan(
+        [np.arange(40)], np.array([0]), LocalSpec(epochs=2, batch_size=20, augment=True), 0, np.array([0])
+    ).augment
     assert codes.shape == (4, 1, 20)
     assert len({step.tobytes() for step in codes}) == 4
 

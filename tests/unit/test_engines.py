@@ -157,7 +157,9 @@ def test_a_task_that_knows_one_rate_is_asked_rate_by_rate():
     assert not theta.any()  # what was handed in stays as it was
 
 
-@pytest.mark.parametrize("model", ["mlp", "logistic", WithBatchNorm, Tanh, TanhThroughout, WithMore, HalfFrozen, FrozenMLP, Scaled])
+@pytest.mark.parametrize(
+    "model", ["mlp", "logistic", WithBatchNorm, Tanh, TanhThroughout, WithMore, HalfFrozen, FrozenMLP, Scaled]
+)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_stacked_equals_sequential_on_unequal_silos(model, spec):
     if model is WithBatchNorm:  # PyTorch refuses batches of one there
@@ -214,7 +216,9 @@ def test_frozen_filters_stay_as_they_are_in_the_graph_trainer():
     spec = LocalSpec(epochs=1, batch_size=4, lr=0.1, weight_decay=0.3, prox=0.2, clip=3.0)
     batches = plan([silo.rows["train"][:6] for silo in task.members], np.arange(2), spec, 0, np.zeros(2, int))
     want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
-    got = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion).train(theta, batches, spec, anchor)
+    got = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion).train(
+        theta, batches, spec, anchor
+    )
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
     assert torch.equal(got[:, task.parameters :], theta[:, task.parameters :])
     assert (got - theta).abs().amax(1).min() > 1e-3
@@ -373,6 +377,29 @@ def test_lockstep_gives_each_federation_what_it_has_alone():
         merge([tasks[0], build_task(model="logistic")])
 
 
+class TwoLayers(nn.Sequential):
+    def __init__(self, between):
+        super().__init__(nn.Linear(64, 5), between, nn.Linear(5, 10))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"metric": lambda outputs, targets: 0.5}, "same loss and metric: here are accuracy and <lambda>"),
+        ({"model": lambda: TwoLayers(nn.Tanh())}, "same model: here are TwoLayers and TwoLayers, which differ"),
+        ({"model": lambda: nn.Sequential(nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 10))}, "here are TwoLayers and Seq"),
+    ],
+)
+def test_what_must_not_be_merged(changes, says):
+    def make():
+        return TwoLayers(nn.ReLU())
+
+    merge([build_task(model=make), build_task(model=make)])
+    with pytest.raises(ConfigError, match=says) as caught:
+        merge([build_task(model=make), build_task(**{"model": make, **changes})])
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ["stacked", "sequential"])
 def test_dropout_is_keyed(kind):
     def make():
@@ -436,6 +463,7 @@ def test_what_cannot_be_built_is_said_in_one_line(changes, says):
         (replace(SPEC, objective="propfair"), "local.bound is 0.0"),
         (replace(SPEC, batch_size=0), "local.batch_size 0"),
         (replace(SPEC, lr=float("nan")), "local.lr is nan"),
+        (replace(SPEC, augment=True), r"local.augment is true, but examples of shape \(64,\) are no images"),
     ],
 )
 def test_what_cannot_be_trained_is_said_in_one_line(spec, says):

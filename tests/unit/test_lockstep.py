@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
+from torch import nn
 
 from feduca import api, experiment
 from feduca import rounds as loop
 from feduca.federation.lockstep import together
+from feduca.tasks import build_task, merge
+from feduca.tasks.task import TorchTask
 from numpy_task import Merged, NumpyTask
 
 RUNS = [
@@ -46,3 +51,47 @@ def test_run_many_gives_what_run_gives(tmp_path):
         assert np.allclose(together_.theta, alone.theta, atol=1e-5)
     again = api.run_many(jobs, out=tmp_path / "merged", lockstep=3)
     assert [result.summary for result in again] == [result.summary for result in merged]  # read back, not repeated
+
+
+class Dropping(nn.Module):
+    """Dropout that is not a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 12), nn.Linear(12, 10)
+
+    def forward(self, x):
+        return self.two(nn.functional.dropout(torch.relu(self.one(x)), 0.5, self.training))
+
+
+def dropping():
+    return nn.Sequential(nn.Linear(64, 12), nn.Dropout(0.5), nn.Linear(12, 10))
+
+
+@pytest.mark.parametrize("model", [dropping, Dropping])
+@pytest.mark.parametrize(("kind", "calls"), [("stacked", 4), ("sequential", 2)])
+def test_dropout_is_what_each_federation_has_alone(model, kind, calls, monkeypatch):
+    recipe = api.recipe("quickstart", {"rounds": 2, "local.epochs": 1, "mechanism.name": "fedavg"})
+    tasks = [build_task(model=model, seed=seed, engine=kind) for seed in (0, 1)]
+    alone = [api.run(recipe, seed=seed, task=task).theta for seed, task in enumerate(tasks)]
+    experiments = [experiment.build(recipe, seed, task) for seed, task in enumerate(tasks)]
+    trained, train = [], TorchTask.train
+    monkeypatch.setattr(
+        TorchTask, "train", lambda self, theta, *a, **k: (trained.append(1), train(self, theta, *a, **k))[1]
+    )
+    loops = [loop.rounds(e.server, e.theta, e.task.examples) for e in experiments]
+    states = together(loops, [e.federation for e in experiments], merge(tasks))
+    for theta, state in zip(alone, states):
+        np.testing.assert_allclose(theta, state.theta, rtol=1e-4, atol=1e-6)
+    assert len(trained) == calls
+
+
+def test_whether_a_model_draws_is_found_without_touching_it():
+    assert build_task().trains_together
+    task = build_task(model=Dropping)
+    before = torch.get_rng_state()
+    assert not task.trains_together
+    assert torch.equal(before, torch.get_rng_state())
+    norm = build_task(model=lambda: nn.Sequential(nn.Linear(64, 10), nn.BatchNorm1d(10)))
+    assert norm.trains_together
+    assert not norm.engine.module[1].running_mean.any()

@@ -2,7 +2,8 @@
 
 Each run keeps its own loop (`rounds.py`) and its own clients (`InProcess`); only the requests of the client steps (`work.py`) are
 put together. Requests of one kind that wait at the same time become one call over all their clients; training waits until every
-run that still has something to evaluate has done so, because that is the call worth merging.
+run that still has something to evaluate has done so, because that is the call worth merging. Where a task's silos must not
+train beside those of other federations (`trains_together` is False: dropout), each federation's training is a call of its own.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def _exchange(
     asked: dict[int, Announcements], federations: Sequence[InProcess], task: Task, offsets: np.ndarray
 ) -> dict[int, Reports]:
     """One round of every run that is still going."""
+    apart = not getattr(task, "trains_together", True)
     steps = {i: federations[i].steps(announcements) for i, announcements in asked.items()}
     waiting: dict[int, Work] = {}
     done: dict[int, Reports] = {}
@@ -61,7 +63,7 @@ def _exchange(
         quick = {i: request for i, request in waiting.items() if not isinstance(request, Train)}
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for i, request in (quick or waiting).items():
-            groups[_kind(request)].append(i)
+            groups[i if apart and isinstance(request, Train) else _kind(request)].append(i)
         for members in groups.values():
             requests = [waiting.pop(i) for i in members]
             for i, answer in zip(members, _answers(requests, [int(offsets[i]) for i in members], task)):

@@ -49,6 +49,9 @@ class Keys:
 class Engine(Protocol):
     """What a task needs of an engine. `theta` is `[K, size]`; inputs and outputs carry K in front."""
 
+    @property
+    def module(self) -> nn.Module: ...
+
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor: ...
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
@@ -58,6 +61,26 @@ class Engine(Protocol):
     def between(self, start: Tensor, end: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
         """A function from `r[K, m]` to outputs `[K, m, B, outputs]` of `(1 - r) start + r end` on `x[K, B, ...]`."""
         ...
+
+
+def draws(module: nn.Module, pool: Pool) -> bool:
+    """Whether `module` draws random numbers in training: tried on two examples, since a dropout need not be a module."""
+    device = pool.x.device
+
+    def state() -> Tensor:
+        return torch.cuda.get_rng_state(device) if pool.x.is_cuda else torch.get_rng_state()
+
+    before = module.training
+    with torch.random.fork_rng(devices=[device] if pool.x.is_cuda else []), torch.no_grad():
+        entries = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        start = state()
+        module.train()
+        try:
+            some = torch.arange(2, device=device) % len(pool.y)
+            functional_call(module, {name: value.clone() for name, value in entries.items()}, (pool.examples(some),))
+        finally:
+            module.train(before)
+        return not torch.equal(start, state())
 
 
 def mix(start: Tensor, end: Tensor, r: Tensor) -> Tensor:
@@ -143,7 +166,11 @@ class Sequential:
 
 @dataclass(frozen=True)
 class Stacked:
-    """All clients at once along a leading axis."""
+    """All clients at once along a leading axis.
+
+    What a module draws in training (dropout) is drawn for all clients of a call together: a client's training then depends
+    on the call it is in. In `Sequential` it depends on the client alone.
+    """
 
     module: nn.Module
     layout: Layout

@@ -23,6 +23,7 @@ from feduca.tasks.metrics import Criterion, is_plain
 from feduca.tasks.networks import CNN, MLP
 from feduca.tasks.optimisers import hyper
 from feduca.tasks.pool import Pool
+from feduca.tasks.recent import KEPT, recent
 from feduca.types import LocalSpec
 
 ALIGN = 64  # parameters start at multiples of this many numbers, as fast products want
@@ -284,9 +285,9 @@ class Trainer:
 
 
 class Trainers:
-    """The trainers of one task, made as they are needed; at most a few are kept, since each holds K models."""
+    """The trainers of one task, made as they are needed; few are kept (recent.py)."""
 
-    def __init__(self, module: MLP | CNN, layout: Layout, pool: Pool, limit: int = 4):
+    def __init__(self, module: MLP | CNN, layout: Layout, pool: Pool, limit: int = KEPT):
         self.network, self.layout, self.pool, self.limit = Network.of(module), layout, pool, limit
         self.made: dict[tuple, Trainer] = {}
 
@@ -300,17 +301,17 @@ class Trainers:
         key = (clients, batch, steps, plan.augment is not None, bool(spec.clip), prox, precision, dtype)
         with torch.autocast(theta.device.type, enabled=False), torch.no_grad():
             examples = self._examples(dtype)
-            if key not in self.made:
-                while len(self.made) >= self.limit:
-                    del self.made[next(iter(self.made))]
-                self.made[key] = Trainer(
+
+            def make() -> Trainer:
+                return Trainer(
                     self.network, examples, self.pool.y,
                     clients=clients, batch=batch, steps=steps, augment=plan.augment is not None,
                     clip=bool(spec.clip), prox=prox, precision=precision,
                 )  # fmt: skip
+
             entries = self.layout.unpack(theta)
             pull = None if anchor is None or not prox else self.layout.unpack(anchor)
-            return self.layout.pack(self.made[key].run(entries, plan, spec, pull))
+            return self.layout.pack(recent(self.made, key, make, self.limit).run(entries, plan, spec, pull))
 
     def _examples(self, dtype: torch.dtype) -> Tensor:
         """All examples as the first layer wants them, made once and shared by all tasks over the same pool."""

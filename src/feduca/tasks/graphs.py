@@ -19,6 +19,7 @@ from feduca.tasks.metrics import Criterion, objective
 from feduca.tasks.networks import StackedModel, kernels_at
 from feduca.tasks.optimisers import Optimiser, hyper
 from feduca.tasks.pool import Pool
+from feduca.tasks.recent import KEPT, recent
 from feduca.types import LocalSpec
 
 
@@ -48,7 +49,8 @@ class AutogradTrainer:
         self.kernels = step_kernels(pool, spec)
         self.trained = layout.names[: layout.trained]
         reached = module.reached(pool.example_shape) if self.kernels else {}
-        self.cut = {name: cut for name, cut in reached.items() if name in self.trained}  # the rest of these is moved, too
+        # Frozen filters stay whole: what is cut off is moved at the end by decay and the proximal pull.
+        self.cut = {name: cut for name, cut in reached.items() if name in self.trained}
         half = self.kernels is not None and torch.is_autocast_enabled(device.type)
         dtype = torch.bfloat16 if half else torch.float32
         self.models = Buffers.of(layout, clients, device, self.cut, dtype)
@@ -150,9 +152,9 @@ def step_kernels(pool: Pool, spec: LocalSpec) -> ModuleType | None:
 
 
 class AutogradTrainers:
-    """The trainers of one task, made as they are needed; few are kept, since each holds K models."""
+    """The trainers of one task, made as they are needed; few are kept (recent.py)."""
 
-    def __init__(self, module: StackedModel, layout: Layout, pool: Pool, criterion: Criterion, limit: int = 2):
+    def __init__(self, module: StackedModel, layout: Layout, pool: Pool, criterion: Criterion, limit: int = KEPT):
         self.parts = (module, layout, pool, criterion)
         self.limit = limit
         self.made: dict[tuple, AutogradTrainer] = {}
@@ -166,16 +168,11 @@ class AutogradTrainers:
             fixed = (*fixed, spec.weight_decay, spec.clip, spec.prox if prox else 0.0)
         half = torch.is_autocast_enabled(theta.device.type)
         key = (clients, batch, steps, plan.augment is not None, fixed, half, torch.backends.cuda.matmul.allow_tf32)
-        if key not in self.made:
-            while len(self.made) >= self.limit:
-                del self.made[next(iter(self.made))]
-            self.made[key] = AutogradTrainer(
-                *self.parts,
-                spec,
-                clients=clients,
-                batch=batch,
-                steps=steps,
-                augment=plan.augment is not None,
-                prox=prox,
+
+        def make() -> AutogradTrainer:
+            augment = plan.augment is not None
+            return AutogradTrainer(
+                *self.parts, spec, clients=clients, batch=batch, steps=steps, augment=augment, prox=prox
             )
-        return self.made[key].run(theta, plan, spec, anchor)
+
+        return recent(self.made, key, make, self.limit).run(theta, plan, spec, anchor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from feduca.errors import ConfigError, DataError, RunError
 from feduca.rng import derive
 from feduca.tasks.batches import Ahead, plan
-from feduca.tasks.engines import Engine, Keys, Sequential, Stacked, check_device, out_of_memory
+from feduca.tasks.engines import Engine, Keys, Sequential, Stacked, check_device, draws, out_of_memory
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion
 from feduca.tasks.pool import Pool
@@ -23,12 +24,15 @@ from feduca.types import Array, Floats, Ints, LocalSpec, Scores
 ENGINES = {"sequential": Sequential, "stacked": Stacked}
 PRECISIONS = ("fp32", "tf32", "bf16")
 
-ROOM = 2**28  # numbers in models that exist for an evaluation only, at a time: 1 GiB
+ROOM = 2**28  # numbers in models that exist for an evaluation only, at a time: 1 GiB; one model per client in any case
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to compute: `[engine]` of a recipe. `chunk` bounds how many examples are evaluated at a time."""
+    """How to compute: `[engine]` of a recipe.
+
+    `chunk` bounds how many examples are evaluated at a time, over all clients of a call, each of which has at least one.
+    """
 
     kind: str = "stacked"
     device: str = "cpu"
@@ -118,6 +122,11 @@ class TorchTask:
     def size(self) -> int:
         return self.layout.size
 
+    @cached_property
+    def trains_together(self) -> bool:
+        """Whether clients of several federations may train in one call: not where what one draws depends on the others."""
+        return not (isinstance(self.engine, Stacked) and draws(self.engine.module, self.pool))
+
     def init(self, seed: int) -> Tensor:
         """The initial model `theta[size]`; a function of `seed` alone, the same on every device."""
         with torch.random.fork_rng(devices=[]):
@@ -139,6 +148,11 @@ class TorchTask:
         """Local training of `theta[K, size]` by `clients[K]`. `seed` may be one per client (lockstep), as `rates` are."""
         clients = self._clients(clients)
         theta = self._models(theta, len(clients))
+        if spec.augment and not self.pool.is_image:
+            raise ConfigError(
+                f"local.augment is true, but examples of shape {self.pool.example_shape} are no images to mirror and move: "
+                "set local.augment = false"
+            )
         if anchor is not None:
             anchor = self._tensor(anchor)
             anchor = anchor.expand(len(clients), -1) if anchor.dim() == 1 else anchor
@@ -167,7 +181,8 @@ class TorchTask:
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
         """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`.
 
-        At most `chunk` examples are forwarded at a time, and the models between the ends exist in portions of `ROOM` numbers.
+        At most `chunk` examples are forwarded at a time, and the models between the ends exist in portions of `ROOM` numbers;
+        but one example and one model of every client are, however many clients there are.
         """
         clients = self._clients(clients)
         start, end = self._models(start, len(clients)), self._models(end, len(clients))
@@ -333,7 +348,8 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
 
     Client k of federation f is silo `sum of earlier sizes + k`, and keeps the random streams it has alone: pass `train`
     one seed per client. The examples are shared, not copied. Each federation keeps its own `chunk`: so many examples are
-    evaluated at a time for every one of them; in the same slices as alone, where all ask at once.
+    evaluated at a time for every one of them; in the same slices as alone, where all ask at once. Where the model draws random
+    numbers (dropout) in the stacked engine, `trains_together` is False, and lockstep trains one federation after another.
     """
     if not tasks:
         raise ConfigError("nothing to merge: give at least one task")
@@ -342,6 +358,17 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
         if task.pool.x is not first.pool.x or task.layout != first.layout or task.settings != first.settings:
             raise ConfigError(
                 "tasks can run in lockstep only with the same data, model and engine: build them over one data set"
+            )
+        one, other = (t.engine.module for t in (first, task))
+        if type(one) is not type(other) or str(one) != str(other):
+            raise ConfigError(
+                f"tasks can run in lockstep only with the same model: here are {type(one).__name__} and "
+                f"{type(other).__name__}, which differ; merge those that have one model"
+            )
+        if task.criterion != first.criterion:
+            raise ConfigError(
+                f"tasks can run in lockstep only with the same loss and metric: here are {first.criterion.name} and "
+                f"{task.criterion.name}, or their losses differ; merge those that have one criterion"
             )
     members = tuple(replace(silo, name=f"{f}/{silo.name}") for f, task in enumerate(tasks) for silo in task.members)
     about = {**first.about, "federations": [task.describe() for task in tasks]}
