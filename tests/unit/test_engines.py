@@ -16,9 +16,9 @@ from feduca.tasks.graphs import AutogradTrainers
 from feduca.tasks.metrics import criterion
 from feduca.tasks.models import MLP
 from feduca.tasks.networks import dense
-from feduca.tasks.pool import Pool
+from feduca.tasks.pool import Pool, flip_and_crop
 from feduca.tasks.resnet import ResNet18
-from feduca.tasks.task import Settings, Silo, TorchTask
+from feduca.tasks.task import Settings, Silo, TorchTask, precision
 from feduca.types import LocalSpec
 from feduca.work import Train
 
@@ -315,6 +315,33 @@ def test_along_is_evaluate_at_every_place(model, chunk):
             np.testing.assert_allclose(along.loss[:, m], there.loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+def test_no_more_examples_at_a_time_than_the_chunk_says(kind, monkeypatch):
+    task = ragged(build_task(engine=kind, chunk=12))
+    engine, seen = type(task.engine), []
+    outputs, between = engine.outputs, engine.between
+
+    def watched_between(self, start, end, x):
+        at = between(self, start, end, x)
+        return lambda r: (seen.append(r.numel() * x.shape[1]), at(r))[1]
+
+    monkeypatch.setattr(
+        engine, "outputs", lambda self, theta, x: (seen.append(x.shape[0] * x.shape[1]), outputs(self, theta, x))[1]
+    )
+    monkeypatch.setattr(engine, "between", watched_between)
+    theta = task.init(0).expand(4, -1)
+    task.evaluate(theta, np.arange(4), "validation")
+    assert max(seen) == 12
+    assert len(seen) == 3  # up to 9 examples of a silo, 3 of each at a time
+    task.test(theta[0])
+    task.along(theta, theta, np.linspace(0, 1, 5), np.arange(4), "validation")
+    assert max(seen) == 12
+    few = replace(task, settings=replace(task.settings, chunk=3))
+    seen.clear()
+    few.along(theta, theta, np.linspace(0, 1, 5), np.arange(4), "validation")
+    assert max(seen) == 4  # one of each silo in any case
+
+
 def test_models_along_a_path_are_few_at_a_time_where_they_are_large(monkeypatch):
     task = build_task(clients=2, classes_per_client=10, model="logistic", max_examples=100)
     ends, places = [task.init(seed).expand(2, -1) for seed in (0, 1)], np.linspace(0, 1, 7)
@@ -398,6 +425,108 @@ def test_what_must_not_be_merged(changes, says):
     with pytest.raises(ConfigError, match=says) as caught:
         merge([build_task(model=make), build_task(**{"model": make, **changes})])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+def test_bf16_computes_in_bf16(kind):
+    seen = set()
+
+    class Watched(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x)
+            seen.add(out.dtype)
+            return out
+
+    task, exact = (
+        build_task(model=lambda: Watched(64, 10, bias=False), engine=kind, precision=p) for p in ("bf16", "fp32")
+    )
+    theta = task.init(0).expand(10, -1)
+    seen.clear()  # the model was tried when the task was built
+    trained = task.train(theta, np.arange(10), SPEC, 1, 5)
+    assert seen == {torch.bfloat16}
+    assert trained.dtype == torch.float32
+    seen.clear()
+    loss = task.evaluate(trained, np.arange(10), "validation").loss
+    task.along(theta, trained, np.array([0.5]), np.arange(10), "validation")
+    task.test(trained[0])
+    assert seen == {torch.bfloat16}
+    seen.clear()
+    other = exact.evaluate(trained, np.arange(10), "validation").loss
+    assert seen == {torch.float32}
+    assert 0 < np.abs(loss - other).max() < 0.05
+
+
+def test_pytorchs_switches_are_left_as_they_were():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    try:
+        for switches in ((True, False), (False, True)):
+            matmul.allow_tf32, cudnn.allow_tf32 = switches
+            for kind, inside in (("fp32", False), ("bf16", True)):
+                with precision(Settings(precision=kind)):
+                    assert (matmul.allow_tf32, cudnn.allow_tf32) == (inside, inside)
+                    assert torch.is_autocast_enabled("cpu") == (kind == "bf16")
+                assert (matmul.allow_tf32, cudnn.allow_tf32) == switches
+            with pytest.raises(RuntimeError, match="inside"), precision(Settings(precision="bf16")):
+                raise RuntimeError("inside")
+            assert (matmul.allow_tf32, cudnn.allow_tf32) == switches
+            assert not torch.is_autocast_enabled("cpu")
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def pictures():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (90, 8, 8, 1), dtype=np.uint8), np.arange(90) % 3
+    return Dataset("pictures", x, y, x[:12], y[:12], 3, tuple("abc"), np.array([0.4]), np.array([0.2]))
+
+
+@pytest.mark.parametrize("kind", ["stacked", "sequential"])
+def test_images_are_augmented_in_training_and_only_there(kind, monkeypatch):
+    task = build_task(data=pictures(), model="logistic", clients=2, classes_per_client=3, engine=kind)
+    spec = LocalSpec(epochs=1, batch_size=1000, lr=0.1, augment=True)
+    theta = task.init(0).expand(2, -1)
+    plain = task.train(theta, np.arange(2), replace(spec, augment=False), 0, 0)
+    moved = task.train(theta, np.arange(2), spec, 0, 0)
+    assert (plain - moved).abs().max() > 1e-3
+    batches = plan([silo.rows["train"] for silo in task.members], np.arange(2), spec, 0, np.zeros(2, int))
+    x = task.pool.examples(torch.from_numpy(batches.index[0]))
+    want = flip_and_crop(x.flatten(0, 1).movedim(1, 3), torch.from_numpy(batches.augment[0].flatten())).movedim(3, 1)
+    assert not torch.equal(x.flatten(0, 1), want)
+    torch.testing.assert_close(
+        task.pool.examples(torch.from_numpy(batches.index[0]), torch.from_numpy(batches.augment[0])).flatten(0, 1), want
+    )
+    monkeypatch.setattr("feduca.tasks.pool.flip_and_crop", lambda x, code: pytest.fail("augmented in an evaluation"))
+    task.evaluate(theta, np.arange(2), "train")
+    task.along(theta, moved, np.array([0.5]), np.arange(2), "validation")
+    task.test(theta[0])
+
+
+def test_the_global_test_set_is_standardised_as_the_training_set():
+    data = pictures()
+    task = build_task(data=data, model="logistic", clients=2, classes_per_client=3)
+    want = (data.x_test[:, :, :, 0] / 255 - 0.4) / 0.2
+    np.testing.assert_allclose(task.test_pool.examples(torch.arange(12))[:, 0], want, rtol=1e-5, atol=1e-5)
+    some = build_task(data=data, model="logistic", clients=2, classes_per_client=3, max_examples=60)
+    theta = task.init(0)
+    outputs = torch.from_numpy(want.reshape(12, -1)).float() @ theta[:192].view(64, 3) + theta[192:]
+    loss = nn.functional.cross_entropy(outputs, torch.from_numpy(data.y_test)).item()
+    assert task.test(theta).loss == pytest.approx([loss], rel=1e-4)
+    assert some.test(theta).loss == pytest.approx([loss], rel=1e-4)  # fewer than 60 there, so all
+
+
+def test_of_some_examples_silos_get_theirs():
+    """Labels of the whole say which rows a silo holds: those of its classes, among those that were kept."""
+    n = 400
+    y = np.random.default_rng(1).permutation(np.arange(n) % 4)
+    x = np.arange(n, dtype=np.float32)[:, None].repeat(2, 1)
+    data = Dataset("numbered", x, y, x, y, 4, tuple("abcd"))
+    task = build_task(data=data, clients=2, classes_per_client=2, model="logistic", max_examples=120)
+    rows = [np.concatenate([silo.rows[part] for part in ("train", "validation")]) for silo in task.members]
+    assert all(set(y[own]) <= set(group) for own, group in zip(rows, task.about["groups"]))
+    together = np.concatenate(rows)
+    assert len(set(together)) == len(together) <= 120
+    assert together.max() >= 120  # drawn from all, not the first
 
 
 @pytest.mark.parametrize("kind", ["stacked", "sequential"])

@@ -57,6 +57,19 @@ def test_train_and_validation_priors_are_separate():
     assert np.abs(train[0] / train[0].sum() - validation[0] / validation[0].sum()).sum() > 0.1
 
 
+def test_the_validation_prior_has_its_own_concentration():
+    """Of ten silos in two groups, the first two find all classes: nothing but the prior says what they get."""
+
+    def largest(part):
+        counts = table(part[:2], LABELS, 10)
+        return (counts / counts.sum(1, keepdims=True)).max(1)
+
+    even, uneven = (paper(2, validation_concentration=c) for c in (1e6, 0.02))
+    assert (largest(even.validation) < 0.25).all()  # of five classes
+    assert (largest(uneven.validation) > 0.6).all()
+    assert all((a == b).all() for a, b in zip(even.train, uneven.train))  # which has the other
+
+
 def test_test_share_is_taken_from_validation_and_disjoint():
     p = paper(test_share=0.3)
     assert [len(r) for r in p.test] == [300] * 10
@@ -65,6 +78,10 @@ def test_test_share_is_taken_from_validation_and_disjoint():
     without = paper()
     assert set(p.test[0]) | set(p.validation[0]) == set(without.validation[0])
     assert all((a == b).all() for a, b in zip(p.train, without.train))
+    even = paper(test_share=0.3, validation_concentration=1e6)
+    counts = table(even.test, LABELS, 10)  # a part drawn at random has all classes of the whole, a first third has not
+    assert ((counts > 0).sum(1) == 5).all()
+    assert counts.max() < 100  # of 300, give or take: 60
 
 
 @settings(max_examples=40, deadline=None)
