@@ -257,6 +257,26 @@ def test_the_trainer_is_the_reference(monkeypatch):
     assert sizes == [1, 1, 2, 3, 4, 5]  # other values of the same terms are the same graph
 
 
+def test_the_trainer_leaves_what_is_frozen(monkeypatch):
+    monkeypatch.setattr(buffers, "SMALL", 1000)
+
+    def make():
+        module = resnet()
+        module.layer2[1].requires_grad_(False)  # of which pictures reach a part
+        return module.requires_grad_(True) if trained else module
+
+    for trained in (False, True):
+        task = tiny(make, engine="sequential")
+        theta, anchor = task.init(0).expand(2, -1), task.init(1).expand(2, -1)
+        batches = plan([silo.rows["train"][:3] for silo in task.members], np.arange(2), SPEC, 0, np.zeros(2, int))
+        trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
+        got = trainers.train(theta, batches, SPEC, anchor)
+        want = task.engine.train(theta, batches, SPEC, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
+        before, after = (task.layout.unpack(t)["layer2.1.conv2.weight"] for t in (theta, got))
+        assert torch.equal(before, after) != trained
+
+
 def test_the_trainer_in_bf16_is_as_near_as_pytorchs_autocast(monkeypatch):
     monkeypatch.setattr(buffers, "SMALL", 1000)
     task = tiny(engine="sequential")

@@ -43,12 +43,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("make", "augment"), CASES.values(), ids=CASES.keys())
-def test_the_trainer_without_autograd_is_the_reference(make, augment):
+def noisy(make):
+    """A task of two silos whose engine is the reference."""
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (120, 16, 16, 3), dtype=np.uint8), np.arange(120) % 10
     data = Dataset("noise", x, y, x[:9], y[:9], 10, (), np.full(3, 0.5), np.full(3, 0.25))
-    task = build_task(
+    return build_task(
         data=data,
         clients=2,
         classes_per_client=10,
@@ -57,6 +57,11 @@ def test_the_trainer_without_autograd_is_the_reference(make, augment):
         device=DEVICE,
         validation_share=0.3,
     )
+
+
+@pytest.mark.parametrize(("make", "augment"), CASES.values(), ids=CASES.keys())
+def test_the_trainer_without_autograd_is_the_reference(make, augment):
+    task = noisy(make)
     rows = [task.members[0].rows["train"][:7], task.members[1].rows["train"][:12]]  # 2 and 3 steps of up to 5
     trainers = fused.Trainers(task.engine.module, task.layout, task.pool)
     theta = task.init(0).expand(2, -1)
@@ -73,6 +78,33 @@ def test_the_trainer_without_autograd_is_the_reference(make, augment):
         want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(2, int), 0, np.arange(2)))
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
         assert (got - theta).abs().amax(1).min() > 1e-3
+
+
+@pytest.mark.parametrize(("make", "augment"), CASES.values(), ids=CASES.keys())
+def test_the_trainer_in_bf16_is_as_near_as_pytorchs_autocast(make, augment):
+    if make is CASES["cnn"][0] and DEVICE == "cpu":
+        pytest.skip("Triton's interpreter cannot multiply bf16 inside a kernel")
+    task, who = noisy(make), np.arange(2)
+    theta, keys = torch.stack([task.init(seed) for seed in (0, 3)]), Keys(np.zeros(2, int), 0, who)
+    spec = LocalSpec(epochs=1, batch_size=5, lr=0.1, weight_decay=1e-2, clip=5.0, augment=augment)
+    rows = [silo.rows["train"][:n] for silo, n in zip(task.members, (7, 12))]
+    batches = plan(rows, who, spec, 0, np.zeros(2, int))
+    exact = task.engine.train(theta, batches, spec, None, keys)
+    trainers = fused.Trainers(task.engine.module, task.layout, task.pool)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16, cache_enabled=False):
+        ours = [trainers.train(theta, batches, spec, None) for _ in range(2)]  # the second round reuses the buffers
+        theirs = task.engine.train(theta, batches, spec, None, keys)
+    (trainer,) = trainers.made.values()
+    assert (trainer.flat.dtype, trainer.shadow.dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(trainer.shadow.float(), trainer.flat, rtol=2**-7, atol=0)
+    torch.testing.assert_close(*ours, rtol=1e-3, atol=1e-4)
+
+    def errors(got):
+        wrong, moved = (task.layout.unpack(t).values() for t in (got - exact, exact - theta))
+        return torch.stack([a.norm() / b.norm() for a, b in zip(wrong, moved)])
+
+    assert (errors(ours[0]) < 2 * errors(theirs) + 0.03).all()
+    assert errors(ours[0]).max() > 1e-4  # it is not fp32
 
 
 class Own(MLP):
