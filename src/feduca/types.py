@@ -75,7 +75,7 @@ class Task(Protocol):
 
     @property
     def parameters(self) -> int:
-        """How many leading entries of theta are trained; the rest are buffers, averaged plainly."""
+        """How many leading entries of theta are trained; the rest are frozen or buffers, averaged plainly."""
         ...
 
     @property
