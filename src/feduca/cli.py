@@ -7,6 +7,7 @@ value seen and what to do; 1 when a run failed; 130 when it was interrupted. `--
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 from feduca.console import Json, Rounds, Set, Source, print_findings, print_run
@@ -86,6 +88,14 @@ def _say(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def _say_what_takes_long(recipes: list[Any]) -> None:
+    """One line before the first round, where somebody would otherwise look at an empty screen for minutes."""
+    from feduca import effort
+
+    if line := next(filter(None, map(effort.warning, recipes)), None):
+        _say(line)
+
+
 @contextmanager
 def _repeatable(keep: bool) -> Iterator[None]:
     """The same for a command that skips what is done; `keep`: its runs write checkpoints."""
@@ -141,6 +151,8 @@ def run(
     folder = _folder(chosen, chosen.seeds[0], out)
     if _is_finished(folder) and not again:
         _say("already finished; --again repeats it")
+    elif not as_json:
+        _say_what_takes_long([chosen])
     named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
     tracked = sinks.make(track or [], named, out, chosen.plain())
     progress = display.Progress(chosen.rounds)
@@ -186,6 +198,8 @@ def compare(
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:
         _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
+    if not as_json and (again or done < len(rows) * len(chosen.seeds)):
+        _say_what_takes_long([cell.recipe for cell in rows])
     progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
     table = []
     try:
@@ -326,11 +340,11 @@ def list_(as_json: Json = False, imports: Import = None) -> None:
 @app.command()
 def show(source: Source = "quickstart", settings: Set = None, as_json: Json = False, imports: Import = None) -> None:
     """Print a recipe in full: every entry with its value, what it extends and all defaults filled in."""
-    import tomlkit
+    from feduca import show as shown
 
     _load(imports)
     chosen = _recipe(source, settings, None, None, None)
-    typer.echo(chosen.model_dump_json() if as_json else tomlkit.dumps(chosen.model_dump(exclude_none=True)).rstrip())
+    typer.echo(chosen.model_dump_json() if as_json else shown.text(chosen))
 
 
 @app.command()
@@ -505,12 +519,29 @@ def main() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ended)  # what ends here as if by Ctrl-C is recorded and can be resumed
     try:
-        app()
+        code = app(prog_name="feduca", standalone_mode=False)
     except FeducaError as error:
         if "--debug" in sys.argv:
             raise
         typer.echo(f"feduca: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        code = 2 if isinstance(error, InputError) else 1
+    except click.UsageError as error:
+        code = _misused(error)
+    except click.Abort:
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misused(error: click.UsageError) -> int:
+    """An unknown option, a missing argument, ...: one line, too. (Without any argument there is help instead.)"""
+    if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; earlier ones print help by themselves
+        error.show()
+        return error.exit_code
+    said = " ".join(error.format_message().split()).rstrip(".")
+    said = re.sub(r"(Did you mean [^?]*\?) \1", r"\1", said)  # typer and click may both ask
+    where = "feduca" if error.ctx is None else error.ctx.command_path
+    typer.echo(f"feduca: {said[:1].lower()}{said[1:]}; `{where} --help` has the options", err=True)
+    return error.exit_code
 
 
 if __name__ == "__main__":
