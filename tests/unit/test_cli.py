@@ -167,10 +167,16 @@ BAD = {
         ["run", "--set", "task.data=fmnist", "--set", "task.data_dir=nowhere"],
         r"no Fashion-MNIST in task.data_dir nowhere, which is no folder: put the four idx files .* leave data_dir unset",
     ),
-    "too few examples": (["run", "--set", "task.max_examples=5"], r"from 5 examples: raise task.max_examples if it is s"),
+    "too few examples": (
+        ["run", "--set", "task.max_examples=5"],
+        r"from 5 examples: raise task.max_examples if it is s",
+    ),
     "unknown option": (["run", "--nope"], r"no such option '--nope'; `feduca run --help` has the options"),
     "unknown command": (["rn"], r"no such command 'rn'. Did you mean 'run'\?; `feduca --help`"),
-    "no lockstep": (["reproduce", "table1", "--lockstep", "0"], r"'--lockstep': 0 is not in the range x>=1; `feduca rep"),
+    "no lockstep": (
+        ["reproduce", "table1", "--lockstep", "0"],
+        r"'--lockstep': 0 is not in the range x>=1; `feduca rep",
+    ),
     "nothing to reproduce": (["reproduce"], r"missing argument 'NAME'; `feduca reproduce --help`"),
     "not a number": (["run", "--rounds", "many"], r"'--rounds': 'many' is not a valid integer"),
     "no deviators": (["audit", "--deviators", "0"], r"--deviators is 0; choose 1 to 10"),

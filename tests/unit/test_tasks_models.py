@@ -257,7 +257,10 @@ def test_a_network_that_swallows_packets_is_asked_once_and_not_for_long(tmp_path
         ({"model": "cnn"}, r"cnn needs images, not examples of shape \(64,\)"),
         ({"model": "bilstm"}, "bilstm needs text"),
         ({"hidden": [0]}, r"task.hidden is \[0\]"),
-        ({"model": "logistic", "hidden": [8]}, r"task.hidden is \[8\] with task.model logistic, whose layers are fixed"),
+        (
+            {"model": "logistic", "hidden": [8]},
+            r"task.hidden is \[8\] with task.model logistic, whose layers are fixed",
+        ),
         ({"data": words(), "model": "mlp", "classes_per_client": 4}, "text needs bilstm"),
         (
             {"data": Dataset("bad", np.zeros((9, 2)), np.arange(9), np.zeros((1, 2)), np.zeros(1, int), 5, ())},
