@@ -322,7 +322,7 @@ def reproduce(
 
 @app.command("list")
 def list_(as_json: Json = False, imports: Import = None) -> None:
-    """What there is: recipes, mechanisms, rules, offers, thresholds, memories, utility families."""
+    """What there is: recipes, mechanisms, rules, offers, ..., data sets, models, optimisers, engines, precisions."""
     from feduca.catalogue import catalogue
 
     _load(imports)
@@ -492,14 +492,22 @@ def bench(
     out: Annotated[str, typer.Option(help="Folder for runs and summaries.")] = "runs/bench",
     rounds: Rounds = None,
     settings: Set = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A quick try whose figures mean little; cpu: under a minute, on digits.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Time the simulator here: ratios side by side, absolute times on a GPU."""
+    """Time the simulator here: ratios side by side, absolute times on a GPU.
+
+    cpu is about five minutes of rounds on two cores and needs Fashion-MNIST; gpu is about as long on an H200 and needs CIFAR-10
+    and Fashion-MNIST (`feduca doctor` says whether they are here, `feduca list` where they come from).
+    """
     from feduca import bench as benchmarks
     from feduca.config import parse_setting
 
-    found = benchmarks.run(name, Path(out), _say, rounds, dict(map(parse_setting, settings or [])))
-    typer.echo(json.dumps(found, indent=None if as_json else 1))
+    found = benchmarks.run(name, Path(out), _say, rounds, dict(map(parse_setting, settings or [])), smoke)
+    typer.echo(json.dumps(found) if as_json else benchmarks.text(name, found))
+    _say(f"saved in {benchmarks.file(name, Path(out), smoke)}")
 
 
 def main() -> None:

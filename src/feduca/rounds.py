@@ -63,8 +63,6 @@ class Server:
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
 
 
-
-
 @dataclass(frozen=True)
 class Shared:
     """Reports from an exchange that several runs had at once, with this run's share of the time it took."""

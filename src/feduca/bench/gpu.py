@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca import api, config, experiment, peak
-from feduca.bench import Save, Say, versions
+from feduca.bench import Save, Say, columns, versions
 from feduca.config import Recipe
 from feduca.errors import InputError
 from feduca.reproduce.study import reproduce
@@ -20,6 +20,7 @@ from feduca.runs import RunResult
 from feduca.study import cells
 
 METHODS = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws", "feduca", "forced")
+SMOKE: dict[str, Any] = {"rounds": 4, "short": 2}
 OFFERS = {"offer.kind": "least-concession", "offer.points": 6, "memory.kind": "update"}  # on top of FedAvg
 
 
@@ -69,6 +70,23 @@ def run(
         lockstep=len(jobs),
     )
     return found
+
+
+def text(found: dict[str, Any]) -> str:
+    """Seconds and ratios, one under the other."""
+    rounds, precision = found["rounds"], found["precision"]
+    return columns(
+        [
+            [f"{found['device']}, {precision}, {rounds} rounds", ""],
+            ["CIFAR-10, FedUCA", f"{found['cifar10_feduca_s']:.1f} s"],
+            ["CIFAR-10, FedAvg", f"{found['cifar10_fedavg_s']:.1f} s"],
+            ["FedUCA over FedAvg", f"{100 * found['overhead']:+.0f} %"],
+            ["tailored offers over FedAvg", f"{100 * found['offers_overhead']:+.0f} %"],
+            ["Fashion-MNIST, FedUCA", f"{found['fmnist_feduca_s']:.1f} s"],
+            ["21 CIFAR-10 runs in lockstep", f"{found['lockstep_21_runs_s']:.1f} s"],
+            ["one after another over lockstep", f"{found['lockstep_speedup']:.2f} x"],
+        ]
+    )
 
 
 def agreement(say: Say, rounds: int = 15, devices: tuple[str, str] = ("cpu", "cuda")) -> dict[str, Any]:
