@@ -15,10 +15,12 @@ _OWN_WORDS = {  # names that share their code with another
 }
 
 
+NOTES = {"data sets": "DIR is task.data_dir, else the folder that FEDUCA_DATA names, else ./data"}
+
 _PRECISIONS = {
     "fp32": "Single precision throughout: the reference.",
     "tf32": "Products of inputs rounded to 10 bits of mantissa; CUDA only.",
-    "bf16": "Products in bfloat16, weights and sums in single precision; on a CPU too, where it is rarely faster.",
+    "bf16": "Products in bfloat16, weights and sums in single precision; for GPUs (a CPU leaves its compiled code for it).",
 }
 _OPTIMISERS = {
     "sgd": "Stochastic gradient descent, with momentum if local.momentum is set: the paper's.",

@@ -270,7 +270,9 @@ def reproduce(
     results: Annotated[
         str | None, typer.Option(help="Folder for summaries.", show_default="results; with --smoke OUT/smoke/results")
     ] = None,
-    lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
+    lockstep: Annotated[
+        int, typer.Option(help="So many runs at a time, their silos in the same calls: fills a GPU.", min=1)
+    ] = 1,
     as_json: Json = False,
     again: Again = False,
     fill: Annotated[
@@ -323,7 +325,7 @@ def reproduce(
 @app.command("list")
 def list_(as_json: Json = False, imports: Import = None) -> None:
     """What there is: recipes, mechanisms, rules, offers, ..., data sets, models, optimisers, engines, precisions."""
-    from feduca.catalogue import catalogue
+    from feduca.catalogue import NOTES, catalogue
 
     _load(imports)
     entries = catalogue()
@@ -331,7 +333,7 @@ def list_(as_json: Json = False, imports: Import = None) -> None:
         typer.echo(json.dumps(entries))
         return
     for kind, names in entries.items():
-        typer.echo(kind)
+        typer.echo(f"{kind} ({NOTES[kind]})" if kind in NOTES else kind)
         width = max(map(len, names))
         for name, what in names.items():
             typer.echo(f"  {name:<{width}}  {what}")

@@ -113,7 +113,12 @@ def test_list_names_everything(capsys):
     assert "quickstart" in entries["recipes"]
     assert {"feduca", "fedavg", "uniform", "random"} <= set(entries["mechanisms"])
     assert all(what for names in entries.values() for what in names.values())
-    assert "least-concession" in feduca("list", capsys=capsys)[1]
+    assert {"digits", "cifar10"} <= set(entries["data sets"])
+    assert "https://" in entries["data sets"]["fmnist"]
+    assert {"cnn", "bilstm"} <= set(entries["models"])
+    shown = feduca("list", capsys=capsys)[1]
+    assert "least-concession" in shown
+    assert "data sets (DIR is task.data_dir, else" in shown
 
 
 def test_doctor_is_content_here(capsys):
