@@ -31,6 +31,8 @@ def plot(
     except ImportError as error:
         raise ConfigError("drawing a partition needs matplotlib: pip install 'feduca[plots]'") from error
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
     silos, classes = train.shape
@@ -39,10 +41,11 @@ def plot(
     holds = np.ones(train.shape, bool) if holds is None else np.asarray(holds, bool)
     shares = [counts / np.maximum(counts.sum(1, keepdims=True), 1) for counts in (train, validation)]
     colours = matplotlib.colormaps["viridis"].with_extremes(bad=NOT_ITS_CLASS)
-    image, highest = None, max(float(share.max()) for share in shares)
+    highest = max(float(share.max()) for share in shares)
     both = figure.subplots(1, 2)
     for axes, counts, share, name in zip(both, (train, validation), shares, ("training", "validation")):
-        image = axes.imshow(np.ma.array(share, mask=~holds), aspect="auto", cmap=colours, vmin=0, vmax=highest)
+        shown = np.ma.array(share, mask=~holds)
+        axes.imshow(shown, aspect="auto", cmap=colours, norm=Normalize(0, highest))
         axes.set_title(f"{name} examples")
         axes.set_xlabel("class")
         axes.set_ylabel("silo")
@@ -54,7 +57,8 @@ def plot(
                     if holds[k, c]:
                         shade = "white" if share[k, c] < highest / 2 else "black"
                         axes.text(c, k, str(counts[k, c]), ha="center", va="center", color=shade, fontsize=6)
-    figure.colorbar(image, ax=both, label="share of the silo's examples")
+    scale = ScalarMappable(Normalize(0, highest), colours)
+    figure.colorbar(scale, ax=both, label="share of the silo's examples")
     if title:
         figure.suptitle(title, fontsize="medium")
     if not holds.all():
