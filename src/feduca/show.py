@@ -12,20 +12,20 @@ from feduca.config import Recipe
 
 def text(recipe: Recipe) -> str:
     """Every entry with its value. TOML has no word for "unset": such entries are comments that say what it means."""
-    tree = recipe.model_dump(exclude_none=True)
-    tree["mechanism"] = {key: value for key, value in tree["mechanism"].items() if value is not None}
-    document = tomlkit.item(tree)
-    for name in Recipe.model_fields:
-        for line in _unset(getattr(recipe, name)):
-            table: Any = document[name]
-            table.add(tomlkit.comment(line))
+    tree = recipe.model_dump()
+    tables = {name: table for name, table in tree.items() if isinstance(table, dict)}
+    document = tomlkit.item(_without_none(tree) | {name: _without_none(table) for name, table in tables.items()})
+    for name, entries in tables.items():
+        table: Any = document[name]
+        for key in (key for key, value in entries.items() if value is None):
+            table.add(tomlkit.comment(f"{key} is unset: {_meaning(getattr(recipe, name), key)}"))
     return tomlkit.dumps(document).rstrip()
 
 
-def _unset(table: Any) -> list[str]:
-    if isinstance(table, BaseModel):
-        fields = type(table).model_fields
-        return [f"{key} is unset: {fields[key].description}" for key in fields if getattr(table, key) is None]
-    if isinstance(table, dict):  # a mechanism: its page says what it then does
-        return [f"{key} is unset: see the method's page" for key, value in table.items() if value is None]
-    return []
+def _without_none(entries: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if value is not None}
+
+
+def _meaning(table: Any, key: str) -> str:
+    said = type(table).model_fields[key].description if isinstance(table, BaseModel) else "see the method's page"
+    return said or "see docs/recipes.md"
