@@ -232,20 +232,19 @@ def test_available_looks_without_reading(tmp_path):
 
 def test_another_folder_is_read_anew(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setitem(LOADERS, "digits", lambda home: read.append(home) or digits())
+    monkeypatch.setitem(LOADERS, "digits", lambda data_dir: read.append(folder(data_dir)) or digits())
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("FEDUCA_DATA", str(tmp_path / "one"))
     first = load("digits")
     assert load("digits") is first
-    assert load("digits", str(tmp_path / "one")) is first
     monkeypatch.setenv("FEDUCA_DATA", str(tmp_path / "two"))
     assert load("digits") is not first
     monkeypatch.delenv("FEDUCA_DATA")
     for name in ("one", "two"):  # ./data of two working directories
         monkeypatch.chdir(tmp_path / name)
         load("digits")
-    assert read == [str(tmp_path / "one"), str(tmp_path / "two"), "data", "data"]
+    assert read == [tmp_path / "one", tmp_path / "two", Path("data"), Path("data")]
 
 
 NEWS = {  # a corpus of two groups, a message each in both parts

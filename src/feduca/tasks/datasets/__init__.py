@@ -51,14 +51,13 @@ def load(name: str, data_dir: str | None = None) -> Dataset:
     """The data set called `name`, read from `data_dir`, else the folder named by FEDUCA_DATA, else ./data."""
     if name not in LOADERS:
         raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)}, or a folder of silos' files")
-    home = folder(data_dir)
-    return _loaded(name, str(home), str(home.absolute()))
+    return _loaded(name, data_dir, str(folder(data_dir).absolute()))
 
 
 @functools.lru_cache(maxsize=4)
-def _loaded(name: str, home: str, where: str) -> Dataset:
-    """Read once from each folder. `where` is in the key because what a relative `home` means may change."""
-    return LOADERS[name](home)
+def _loaded(name: str, data_dir: str | None, where: str) -> Dataset:
+    """Read once from each folder. `where` is in the key because what `data_dir` means may change: the variable, ./data."""
+    return LOADERS[name](data_dir)
 
 
 def available(data_dir: str | None = None) -> dict[str, Path | None]:
