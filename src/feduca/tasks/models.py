@@ -16,6 +16,8 @@ from feduca.tasks.text import BiLSTM
 __all__ = ["CNN", "MLP", "NAMES", "BiLSTM", "ResNet18", "StackedModel", "factory"]
 
 NAMES = ("mlp", "logistic", "cnn", "resnet18", "bilstm")
+LAYERED = ("mlp", "cnn")  # models with a choice of hidden layers
+IMAGES = ("cnn", "resnet18")  # models that need images
 SCRATCH = "from scratch"
 
 
@@ -38,7 +40,11 @@ def factory(
         raise ConfigError(f"task.model is {name!r}: choose one of {', '.join(NAMES)}, or pass a torch.nn.Module")
     if hidden is not None and any(n < 1 for n in hidden):
         raise ConfigError(f"task.hidden is {list(hidden)}: a hidden layer has at least 1 unit")
-    if name in ("cnn", "resnet18") and not is_image:
+    if hidden and name not in LAYERED:
+        raise ConfigError(
+            f"task.hidden is {list(hidden)}, but {name} has no hidden layers to choose: leave it out, or use mlp or cnn"
+        )
+    if name in IMAGES and not is_image:
         raise ConfigError(f"{name} needs images, not examples of shape {shape}: choose mlp or another data set")
     if (name == "bilstm") != bool(vocabulary):
         raise ConfigError(f"task.model {name} does not fit the data: text needs bilstm, and bilstm needs text")
