@@ -81,6 +81,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
     out = Path(out)
     result = runs.load(run)
     chosen, directory = api.recorded(run)
+    api.same_data(chosen, directory.path)
     if not chosen.checkpoint.keep and not checkpoint.existing(directory.checkpoints):
         raise InputError(
             f"{run} kept no models (checkpoint.keep = false): repeat it with"
@@ -91,8 +92,8 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
     silos = [f"silo {name}" if name == "global" else name for name in experiment.federation.silos]
     if len(experiment.theta) != len(point.state.theta) or len(silos) != len(point.state.examples):
         raise InputError(
-            f"{run} was run with a task of its own ({len(point.state.examples)} silos, {len(point.state.theta)} parameters); "
-            "export it from Python: feduca.export_models(RUN, DIR, task=...)"
+            f"{run} was run with another task ({len(point.state.examples)} silos, {len(point.state.theta)} numbers in a model): "
+            "export it from Python with that one, feduca.export_models(RUN, DIR, task=...)"
         )
     models = {"global": _named(experiment.task, point.state.theta)}
     scores: dict[str, Any] = {}

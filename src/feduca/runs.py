@@ -382,6 +382,15 @@ def state_of(path: str | Path) -> str | None:
         return None
 
 
+def task_of(path: str | Path) -> dict[str, Any]:
+    """What a run directory says of its task; empty where it says nothing that can be read."""
+    try:
+        told = json.loads((Path(path) / "env.json").read_text())["task"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
 def nothing_kept(path: str | Path) -> str | None:
     """Why an unfinished run directory has to start anew; None where it has a checkpoint to go on from."""
     import tomllib

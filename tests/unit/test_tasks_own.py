@@ -130,7 +130,7 @@ def test_parquet_if_pyarrow_is_there(tmp_path):
                 "a.csv": "x,label,split\n1,0,train\n1,1,validation\n",
                 "b.csv": "x,z,label,split\n1,1,0,train\n1,1,1,validation\n",
             },
-            r"shape \(2,\), silo a of \(1,\)",
+            r"silo b \(train\) has a column 'z', which silo a \(train\) has not",
         ),
         ({"a.csv": "x,label,split\n1,0,train\n1,-1,validation\n"}, "targets such as -1"),
     ],

@@ -270,7 +270,7 @@ def unstackable(engine: Stacked) -> str | None:
     try:
         _try(engine, 2, engine.forward)
     except Exception as error:  # whatever a module of the user's may raise
-        return (str(error).splitlines() or [type(error).__name__])[0][:160]
+        return (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0][:160]
     return None
 
 

@@ -30,7 +30,7 @@ class Criterion:
     @property
     def targets(self) -> str | None:
         """What it judges: classes, values, or None where only the user's own functions know."""
-        if self.loss is cross_entropy or self.name in ("accuracy", "auc"):
+        if self.loss is cross_entropy or self.score in (None, auc):
             return "classes"
         return "values" if self.loss is squared_error or self.score is r2 else None
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from feduca.errors import ConfigError, DataError, RunError
 from feduca.rng import derive
+from feduca.tasks import identity
 from feduca.tasks.batches import Ahead, plan
 from feduca.tasks.engines import (
     Engine,
@@ -84,6 +86,7 @@ class TorchTask:
     criterion: Criterion
     settings: Settings = Settings()
     about: dict[str, Any] = field(default_factory=dict)
+    origin: Any = field(default=None, compare=False, repr=False)  # the recipe's tables it was made from, if it was
 
     def __post_init__(self) -> None:
         self.settings.check()
@@ -139,6 +142,10 @@ class TorchTask:
     @property
     def validation_examples(self) -> Ints:
         return np.array([len(silo.rows["validation"]) for silo in self.members])
+
+    @property
+    def test_examples(self) -> Ints:
+        return np.array([len(silo.rows.get("test", ())) for silo in self.members])
 
     @property
     def parameters(self) -> int:
@@ -235,6 +242,14 @@ class TorchTask:
             "size": self.size,
             "engine": {k: getattr(self.settings, k) for k in ("kind", "device", "precision", "chunk", "threads")},
         }
+
+    def fingerprint(self) -> str:
+        """A name for everything that decides what is computed: data, model, metric, loss, engine and precision."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return identity.fingerprint(self)
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
