@@ -195,6 +195,8 @@ def _start(
 
     def finish(final: ServerState, more: Mapping[str, Any] | None = None) -> RunResult:
         summary = {**summarise(records, clients), **(more or {})}
+        if (judge := getattr(task, "criterion", None)) is not None and judge.score is not None:
+            summary["metric"] = judge.name  # what the figures called accuracy are here
         if directory is not None:
             directory.finish(summary)
         where = None if directory is None else directory.path

@@ -143,7 +143,7 @@ def run(
         _say("already finished; --again repeats it")
     named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
     tracked = sinks.make(track or [], named, out, chosen.plain())
-    progress = display.Progress(chosen.rounds)
+    progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
     progress.start(chosen.mechanism["name"])
 
     def follow(record: Any, clients: Any) -> None:
@@ -186,7 +186,7 @@ def compare(
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:
         _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
-    progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
+    progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds), chosen.task.metric)
     table = []
     try:
         for cell in rows:
@@ -229,7 +229,7 @@ def resume(
 
         resume_deployed(directory.path, as_json, chosen.rounds)
         return
-    progress = display.Progress(chosen.rounds)
+    progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
     progress.start(chosen.mechanism["name"])
     try:
         with _resumable(Path(path), imports):

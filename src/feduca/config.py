@@ -483,7 +483,8 @@ def _settled(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any
             raise ConfigError(
                 f"task.{key} is {task[key]!r} with task.data {data!r}: a folder's silos have their data already; leave it out"
             )
-    task = {key: value for key, value in task.items() if key not in DEALT}
+    unused = DEALT if task.get("model", "mlp") in LAYERED else (*DEALT, "hidden")
+    task = {key: value for key, value in task.items() if key not in unused}
     if Path(data).is_dir():
         there = len(entries(data)[0])
         if settings.get("task.clients", there) != there:

@@ -64,7 +64,13 @@ class Exported:
                 f"{self.path} holds a model of your own ({a.get('model') if a else 'unknown'}); build it and load "
                 f"`models[{name!r}]` as its state dict"
             )
-        make, _ = models.factory(a["model"], tuple(a["example_shape"]), a["classes"], hidden=a["hidden"])
+        make, _ = models.factory(
+            a["model"],
+            tuple(a["example_shape"]),
+            a["classes"],
+            hidden=a["hidden"] if a["model"] in models.LAYERED else None,
+            vocabulary=a.get("vocabulary", 0),
+        )
         module = make()
         module.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()})
         return module.eval()
@@ -203,7 +209,8 @@ def _card(
             "model": about.get("model"),
             "example_shape": list(pool.example_shape),
             "classes": about.get("classes"),
-            "hidden": result.config["task"].get("hidden"),
+            "hidden": about.get("hidden"),
+            "vocabulary": about.get("vocabulary", 0),
         }
     return plain(
         {
@@ -217,6 +224,7 @@ def _card(
             "rule": result.config["participation"]["rule"],
             "offer": result.config["offer"]["kind"],
             "data": about.get("data"),
+            "metric": about.get("metric", "accuracy"),
             "parameters": int(task.size),
             "architecture": architecture,
             "summary": result.summary,
@@ -262,6 +270,11 @@ def _readme(card: Mapping[str, Any]) -> str:
     def percent(value: float | None) -> str:
         return "not measured" if value is None else f"{100 * value:.1f} %"
 
+    metric = card.get("metric", "accuracy")
+
+    def scored(value: float | None) -> str:
+        return percent(value) if metric == "accuracy" or value is None else f"{value:.3f}"
+
     summary, scores, silos = card["summary"], card["scores"], card["silos"]
     lines = [
         f"# {_text(card['name'])}: models of a federation",
@@ -274,15 +287,15 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         "## How it did",
         "",
-        f"- Shared model on the common test set: {percent(summary['accuracy'])} "
-        f"(mean of the last {min(10, card['rounds'])} rounds), {percent(summary['final_accuracy'])} after the last.",
+        f"- Shared model on the common test set, {_text(metric)}: {scored(summary['accuracy'])} "
+        f"(mean of the last {min(10, card['rounds'])} rounds), {scored(summary['final_accuracy'])} after the last.",
         f"- Participation: {percent(summary['participation'])} of silos and rounds.",
     ]
     if "validation" in scores:
         untouched = scores.get("test", {}).get("accuracy")
         lines += [
-            "- Silos' deployed models on their own validation data: "
-            f"{percent(mean(_numbers(scores['validation']['accuracy'])))} on average. "
+            f"- Silos' deployed models on their own validation data, {_text(metric)}: "
+            f"{scored(mean(_numbers(scores['validation']['accuracy'])))} on average. "
             "These data chose the models, so this flatters them.",
             "",
             "| silo | file | deploys | validation |" + (" untouched data |" if untouched else ""),
@@ -290,9 +303,9 @@ def _readme(card: Mapping[str, Any]) -> str:
         ]
         for k, name in enumerate(silos):
             kind = "its own model" if scores["own_model"][k] else "the offered model"
-            file, score = card["files"][name]["file"], percent(scores["validation"]["accuracy"][k])
+            file, score = card["files"][name]["file"], scored(scores["validation"]["accuracy"][k])
             row = f"| {_text(name)} | `{file}` | {kind} | {score} |"
-            lines.append(row + (f" {percent(untouched[k])} |" if untouched else ""))
+            lines.append(row + (f" {scored(untouched[k])} |" if untouched else ""))
     else:
         lines.append("- Silos keep their own models; only the shared one is here.")
     lines += [

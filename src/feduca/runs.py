@@ -55,7 +55,10 @@ class RunResult:
 
     @property
     def accuracy(self) -> float | None:
-        """On the global test set, mean over the last ten rounds."""
+        """The score (`summary["metric"]`, where it is not accuracy) on the global test set, mean over the last ten rounds.
+
+        None without such a set: `summary["deployed"]` is the mean of what silos' deployed models score on their own data.
+        """
         return self.summary["accuracy"]
 
     @property

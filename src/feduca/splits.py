@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from feduca.config import Recipe
 from feduca.experiment import make_task
+from feduca.folders import is_folder
 from feduca.runs import check_writable
 
 WIDEST = 20  # more classes than this are not printed one by one
@@ -20,17 +23,18 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
         check_writable(pictures)
     task: Any = make_task(recipe.with_settings({"engine.device": "cpu", "engine.precision": "fp32"}), seed)
     labels, classes = task.pool.y.numpy(), int(task.about["classes"])
+    if not np.issubdtype(labels.dtype, np.integer):
+        labels, classes = np.zeros(len(labels), np.int64), 1  # values, not classes: examples are all there is to count
     counts = {
         part: table([silo.rows[part] for silo in task.members], labels, classes) for part in ("train", "validation")
     }
     written = []
     if pictures is not None:
         t = recipe.task
-        target = (
-            pictures
-            / f"{t.data}-{t.clients}-silos-{t.train_concentration}-{t.validation_concentration}-s{seed}-{recipe.hash()[:4]}"
-        )
-        title = f"{t.data}, {t.train_concentration} / {t.validation_concentration}, seed {seed}"
+        name, how = Path(t.data).name, (t.train_concentration, t.validation_concentration)
+        dealt = () if is_folder(t.data) else how
+        target = pictures / "-".join(map(str, (name, t.clients, "silos", *dealt, f"s{seed}", recipe.hash()[:4])))
+        title = ", ".join([name, *([f"{how[0]} / {how[1]}"] if dealt else []), f"seed {seed}"])
         written = [str(path) for path in plot(counts["train"], counts["validation"], target, title=title)]
     return {
         "data": recipe.task.data,
@@ -53,7 +57,8 @@ def study_text(summary: list[dict[str, Any]], results: str) -> str:
 def text(shown: dict[str, Any]) -> str:
     """The counts as plain text: training / validation examples of each class, silo by silo."""
     width = max(map(len, shown["silos"]))
-    lines = [f"{shown['data']}, seed {shown['seed']}: examples per class, training and validation"]
+    what = "examples" if len(shown["train"][0]) == 1 else "examples per class"
+    lines = [f"{shown['data']}, seed {shown['seed']}: {what}, training and validation"]
     for name, train, validation in zip(shown["silos"], shown["train"], shown["validation"]):
         if len(train) > WIDEST:
             has = sum(a + b > 0 for a, b in zip(train, validation))
