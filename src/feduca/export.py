@@ -50,19 +50,27 @@ class Exported:
     card: Mapping[str, Any]
     models: Mapping[str, Mapping[str, np.ndarray]]  # "global" and every silo's name -> arrays by name
 
-    def module(self, name: str = "global") -> nn.Module:
-        """One of the models as a PyTorch module in evaluation mode, for the library's own architectures."""
+    def module(self, name: str = "global", into: nn.Module | None = None) -> nn.Module:
+        """One of the models as a PyTorch module in evaluation mode; one of your own is loaded `into` a module you made."""
         import torch
 
         from feduca.tasks import models
 
         if name not in self.models:
             raise InputError(f"there is no model {name!r} in {self.path}; there are {', '.join(self.models)}")
+        state = {key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()}
         a = self.card["architecture"]
+        if into is not None:
+            try:
+                into.load_state_dict(state)
+            except RuntimeError as error:
+                why = " ".join(str(error).split())[:160]
+                raise InputError(f"{self.path} holds another model than the one given ({why})") from error
+            return into.eval()
         if not a or a["model"] not in models.NAMES:
             raise InputError(
-                f"{self.path} holds a model of your own ({a.get('model') if a else 'unknown'}); build it and load "
-                f"`models[{name!r}]` as its state dict"
+                f"{self.path} holds a model of your own ({a.get('model') if a else 'unknown'}); make one and pass it: "
+                f"module({name!r}, into=...)"
             )
         make, _ = models.factory(
             a["model"],
@@ -72,7 +80,7 @@ class Exported:
             vocabulary=a.get("vocabulary", 0),
         )
         module = make()
-        module.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()})
+        module.load_state_dict(state)
         return module.eval()
 
 
@@ -317,7 +325,7 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         'exported = feduca.load("this folder")',
         'arrays = exported.models["global"]  # by parameter name; a silo\'s name gives its own',
-        'module = exported.module("global")  # as a PyTorch module, for the library\'s architectures',
+        'module = exported.module("global")  # as a PyTorch module; of your own architecture: into=YourModule()',
         "```",
         "",
         "## Limits",
