@@ -473,7 +473,7 @@ def _settled(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any
         )
     if not is_folder(data):
         for key in FOLDERS:
-            if f"task.{key}" in settings and task[key] != TaskTable.model_fields[key].default:
+            if task.get(key, TaskTable.model_fields[key].default) != TaskTable.model_fields[key].default:
                 raise ConfigError(
                     f"task.{key} is {task[key]!r} with task.data {data!r}: it is for a folder of your own; leave it out"
                 )

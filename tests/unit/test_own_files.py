@@ -57,6 +57,11 @@ def test_missing_and_extra_columns_are_named(header, says, tmp_path):
     assert says in refused(tmp_path)
 
 
+def test_classes_with_names_are_to_be_numbered(tmp_path):
+    table(tmp_path / "a.csv", "split,label,u", "train,cat,1")
+    assert "'cat' in column label: number the classes" in refused(tmp_path)
+
+
 def test_a_byte_order_mark_and_blanks_around_names_do_no_harm(tmp_path):
     (tmp_path / "a.csv").write_text("split, label , u\ntrain,0,1\nvalidation ,1,2\n", encoding="utf-8-sig")
     assert read_folder(tmp_path).silos["a"]["validation"][0].tolist() == [[2]]

@@ -253,6 +253,8 @@ def test_what_does_not_fit_a_folder(key, value, says, tmp_path):
 
 
 def test_what_fits_a_folder_alone():
+    with pytest.raises(ConfigError, match="for a folder of your own"):
+        feduca.recipe({"task": {"data": "digits", "metric": "auc"}})
     assert "for a folder of your own" in feduca_("run", "--set", "task.metric=auc", ok=False)
     assert "choose one of digits" in feduca_("run", "--set", "task.data=nowhere", ok=False)
     words = ["run", "--set", "task.model=logistic", "--set", "task.hidden=[3]"]

@@ -42,7 +42,7 @@ LOADERS: dict[str, Callable[[str | None], Dataset]] = {
 def load(name: str, data_dir: str | None = None) -> Dataset:
     """The data set called `name`, read from `data_dir`, else the folder named by FEDUCA_DATA, else ./data."""
     if name not in LOADERS:
-        raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)}, or a folder of silos' files")
+        raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)} (build_own_task reads a folder)")
     return LOADERS[name](data_dir)
 
 

@@ -91,19 +91,20 @@ def examples(path: Path, table: Table, target: str) -> Part:
     """Inputs and targets of a table without its column `split`."""
     if target not in table:
         raise DataError(f"{path} has no column {target!r} ({named(table)}): name the one to predict with target=")
-    numbers = {name: _numbers(path, name, values) for name, values in table.items()}
+    numbers = {name: _numbers(path, name, values, name == target) for name, values in table.items()}
     y = numbers.pop(target)
     if not numbers:
         raise DataError(f"{path} has only the column {target!r}: there is nothing to predict it from")
     return Part(np.stack(list(numbers.values()), 1), y, tuple(numbers))
 
 
-def _numbers(path: Path, name: str, values: list) -> np.ndarray:
+def _numbers(path: Path, name: str, values: list, is_target: bool) -> np.ndarray:
     try:
         column = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
         bad = next(value for value in values if not _is_number(value))
-        raise DataError(f"{path} has {bad!r} in column {name}: every column but split must be numbers") from None
+        what = "number the classes 0, 1, ..." if is_target and bad else "every column but split must be numbers"
+        raise DataError(f"{path} has {bad!r} in column {name}: {what}") from None
     if not np.isfinite(column).all():
         raise DataError(f"{path} has a missing or infinite value in column {name}: fill or drop such rows")
     return column
