@@ -111,7 +111,7 @@ def _global_test(path: Path, target: str) -> Part:
 def _archive(path: Path) -> tuple[dict[str, Part], str]:
     broken = (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             content = {name: arrays[name] for name in arrays.files}
     except broken as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
