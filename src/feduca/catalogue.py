@@ -15,8 +15,23 @@ _OWN_WORDS = {  # names that share their code with another
 }
 
 
+NOTES = {"data sets": "DIR is task.data_dir, else the folder that FEDUCA_DATA names, else ./data"}
+
+_PRECISIONS = {
+    "fp32": "Single precision throughout: the reference.",
+    "tf32": "Products of inputs rounded to 10 bits of mantissa; CUDA only.",
+    "bf16": "Products in bfloat16, weights and sums in single precision; for GPUs (a CPU leaves its compiled code for it).",
+}
+_OPTIMISERS = {
+    "sgd": "Stochastic gradient descent, with momentum if local.momentum is set: the paper's.",
+    "adam": "Adam, anew in every round.",
+}
+
+
 def catalogue() -> dict[str, dict[str, str]]:
     """Names by kind, each with the first line of what it does."""
+    from feduca.tasks import datasets, models, optimisers, task  # torch from here on
+
     return {
         "recipes": config.recipes(),
         "mechanisms": {**registry.describe(), **_OWN_WORDS},
@@ -47,4 +62,9 @@ def catalogue() -> dict[str, dict[str, str]]:
         },
         "memories": {name: _line(type(m)) for name, m in memory.memories.items()},
         "families": {name: _line(type(f)) for name, f in utility.families.items()},
+        "data sets": {name: f"{_line(load)} Files: {datasets.FILES[name]}." for name, load in datasets.LOADERS.items()},
+        "models": dict(models.ABOUT),
+        "optimisers": {name: _OPTIMISERS[name] for name in optimisers.OPTIMISERS},
+        "engines": {name: _line(engine) for name, engine in reversed(task.ENGINES.items())},
+        "precisions": {name: _PRECISIONS[name] for name in task.PRECISIONS},
     }

@@ -7,6 +7,7 @@ value seen and what to do; 1 when a run failed; 130 when it was interrupted. `--
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 from feduca.console import Json, Rounds, Set, Source, print_findings, print_run
@@ -86,6 +88,14 @@ def _say(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def _say_what_takes_long(recipes: list[Any]) -> None:
+    """One line before the first round, where somebody would otherwise look at an empty screen for minutes."""
+    from feduca import effort
+
+    if line := next(filter(None, map(effort.warning, recipes)), None):
+        _say(line)
+
+
 @contextmanager
 def _repeatable(keep: bool) -> Iterator[None]:
     """The same for a command that skips what is done; `keep`: its runs write checkpoints."""
@@ -141,6 +151,8 @@ def run(
     folder = _folder(chosen, chosen.seeds[0], out)
     if _is_finished(folder) and not again:
         _say("already finished; --again repeats it")
+    elif not as_json:
+        _say_what_takes_long([chosen])
     named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
     tracked = sinks.make(track or [], named, out, chosen.plain())
     progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
@@ -186,6 +198,8 @@ def compare(
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:
         _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
+    if not as_json and (again or done < len(rows) * len(chosen.seeds)):
+        _say_what_takes_long([cell.recipe for cell in rows])
     progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds), chosen.task.metric)
     table = []
     try:
@@ -256,7 +270,9 @@ def reproduce(
     results: Annotated[
         str | None, typer.Option(help="Folder for summaries.", show_default="results; with --smoke OUT/smoke/results")
     ] = None,
-    lockstep: Annotated[int, typer.Option(help="Runs side by side on one device.", min=1)] = 1,
+    lockstep: Annotated[
+        int, typer.Option(help="So many runs at a time, their silos in the same calls: fills a GPU.", min=1)
+    ] = 1,
     as_json: Json = False,
     again: Again = False,
     fill: Annotated[
@@ -308,8 +324,8 @@ def reproduce(
 
 @app.command("list")
 def list_(as_json: Json = False, imports: Import = None) -> None:
-    """What there is: recipes, mechanisms, rules, offers, thresholds, memories, utility families."""
-    from feduca.catalogue import catalogue
+    """What there is: recipes, mechanisms, rules, offers, ..., data sets, models, optimisers, engines, precisions."""
+    from feduca.catalogue import NOTES, catalogue
 
     _load(imports)
     entries = catalogue()
@@ -317,7 +333,7 @@ def list_(as_json: Json = False, imports: Import = None) -> None:
         typer.echo(json.dumps(entries))
         return
     for kind, names in entries.items():
-        typer.echo(kind)
+        typer.echo(f"{kind} ({NOTES[kind]})" if kind in NOTES else kind)
         width = max(map(len, names))
         for name, what in names.items():
             typer.echo(f"  {name:<{width}}  {what}")
@@ -326,11 +342,11 @@ def list_(as_json: Json = False, imports: Import = None) -> None:
 @app.command()
 def show(source: Source = "quickstart", settings: Set = None, as_json: Json = False, imports: Import = None) -> None:
     """Print a recipe in full: every entry with its value, what it extends and all defaults filled in."""
-    import tomlkit
+    from feduca import show as shown
 
     _load(imports)
     chosen = _recipe(source, settings, None, None, None)
-    typer.echo(chosen.model_dump_json() if as_json else tomlkit.dumps(chosen.model_dump(exclude_none=True)).rstrip())
+    typer.echo(chosen.model_dump_json() if as_json else shown.text(chosen))
 
 
 @app.command()
@@ -478,14 +494,22 @@ def bench(
     out: Annotated[str, typer.Option(help="Folder for runs and summaries.")] = "runs/bench",
     rounds: Rounds = None,
     settings: Set = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A quick try whose figures mean little; cpu: under a minute, on digits.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Time the simulator here: ratios side by side, absolute times on a GPU."""
+    """Time the simulator here: ratios side by side, absolute times on a GPU.
+
+    cpu is about five minutes of rounds on two cores and needs Fashion-MNIST; gpu is about as long on an H200 and needs CIFAR-10
+    and Fashion-MNIST (`feduca doctor` says whether they are here, `feduca list` where they come from).
+    """
     from feduca import bench as benchmarks
     from feduca.config import parse_setting
 
-    found = benchmarks.run(name, Path(out), _say, rounds, dict(map(parse_setting, settings or [])))
-    typer.echo(json.dumps(found, indent=None if as_json else 1))
+    found = benchmarks.run(name, Path(out), _say, rounds, dict(map(parse_setting, settings or [])), smoke)
+    typer.echo(json.dumps(found) if as_json else benchmarks.text(name, found))
+    _say(f"saved in {benchmarks.file(name, Path(out), smoke)}")
 
 
 def main() -> None:
@@ -505,12 +529,29 @@ def main() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ended)  # what ends here as if by Ctrl-C is recorded and can be resumed
     try:
-        app()
+        code = app(prog_name="feduca", standalone_mode=False)
     except FeducaError as error:
         if "--debug" in sys.argv:
             raise
         typer.echo(f"feduca: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        code = 2 if isinstance(error, InputError) else 1
+    except click.UsageError as error:
+        code = _misused(error)
+    except click.Abort:
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misused(error: click.UsageError) -> int:
+    """An unknown option, a missing argument, ...: one line, too. (Without any argument there is help instead.)"""
+    if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; earlier ones print help by themselves
+        error.show()
+        return error.exit_code
+    said = " ".join(error.format_message().split()).rstrip(".")
+    said = re.sub(r"(Did you mean [^?]*\?) \1", r"\1", said)  # typer and click may both ask
+    where = "feduca" if error.ctx is None else error.ctx.command_path
+    typer.echo(f"feduca: {said[:1].lower()}{said[1:]}; `{where} --help` has the options", err=True)
+    return error.exit_code
 
 
 if __name__ == "__main__":

@@ -51,6 +51,9 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
+FIXED_MODELS = ("logistic", "resnet18", "bilstm")  # whose hidden layers are not a recipe's to choose (tasks/models.py)
+
+
 class TaskTable(_Table):
     """Which data, how they are spread over silos, and the model (SPEC section 7)."""
 
@@ -62,12 +65,14 @@ class TaskTable(_Table):
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     test_share: float = Field(default=0.0, ge=0, lt=1)  # part of a silo's validation data that no decision ever sees
     model: str = "mlp"
-    hidden: list[int] | None = None  # layer sizes where the model has a choice; None = the model's own
-    max_examples: int | None = Field(default=None, ge=1)  # use only so many training examples in all
-    data_dir: str | None = None
+    hidden: list[int] | None = Field(default=None, description="the model's own layers")
+    max_examples: int | None = Field(default=None, ge=1, description="all examples there are")
+    data_dir: str | None = Field(default=None, description="the folder that FEDUCA_DATA names, else ./data")
     target: str = "label"  # of a folder: the column of its tables to predict ...
     metric: Literal["accuracy", "auc", "r2"] = "accuracy"  # ... how models are judged ...
-    loss: Literal["cross-entropy", "squared-error"] | None = None  # ... and trained; None = what goes with the metric
+    loss: Literal["cross-entropy", "squared-error"] | None = Field(
+        default=None, description="what goes with the metric"
+    )
 
     @model_serializer(mode="wrap")
     def _what_applies(self, everything: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -80,7 +85,6 @@ DEALT = (  # entries of [task] that say how a data set is dealt to silos
     "classes_per_client", "train_concentration", "validation_concentration", "validation_share", "test_share", "max_examples",
 )  # fmt: skip
 FOLDERS = ("target", "metric", "loss")  # those for a folder of silos' files alone
-LAYERED = ("mlp", "cnn")  # models with a choice of hidden layers
 
 
 class LocalTable(_Table):
@@ -150,7 +154,7 @@ class ReportingTable(_Table):
 
     kind: Literal["truthful", "inflate", "understate"] = "truthful"
     share: float | list[float] = 0.0  # a list has one share per silo
-    clients: list[int] | None = None  # who misreports; None = all
+    clients: list[int] | None = Field(default=None, description="all silos")  # who misreports
     decide_by: Literal["reported", "true"] = "reported"  # reading 13
     round: float = Field(default=0.0, ge=0)  # report curve and threshold in multiples of this; 0 = exactly
     noise: float = Field(default=0.0, ge=0)  # ... with Gaussian noise of this deviation
@@ -160,7 +164,7 @@ class ConductTable(_Table):
     """Whether clients do their part (conduct.py)."""
 
     kind: Literal["honest", "refuse", "withhold", "echo", "noise", "idle"] = "honest"
-    clients: list[int] | None = None  # who; None = all
+    clients: list[int] | None = Field(default=None, description="all silos")
 
 
 class MemoryTable(_Table):
@@ -196,14 +200,14 @@ class EngineTable(_Table):
     kind: Literal["stacked", "sequential"] = "stacked"
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    chunk: int | None = Field(default=None, ge=1)
-    threads: int | None = Field(default=None, ge=1)
+    chunk: int | None = Field(default=None, ge=1, description="10000 examples at a time")
+    threads: int | None = Field(default=None, ge=1, description="as many as PyTorch takes, usually one per core")
 
 
 class CheckpointTable(_Table):
     """How often a run is made safe. Changes nothing of what it computes."""
 
-    every_s: float | None = Field(default=None, ge=0)  # seconds; 0 = every round; unset: every round while small
+    every_s: float | None = Field(default=None, ge=0, description="every round while it is small, else every 300 s")
     keep: bool = True  # false: none at all; an interrupted run starts anew, a finished one keeps its records only
 
 
@@ -299,6 +303,15 @@ class Recipe(_Table):
         return self
 
     @model_validator(mode="after")
+    def _only_some_models_have_layers_to_choose(self) -> Recipe:
+        if self.task.hidden is not None and self.task.model in FIXED_MODELS:
+            raise ConfigError(
+                f"task.hidden is {self.task.hidden} with task.model {self.task.model!r}, whose layers are fixed; leave"
+                " task.hidden out, or use task.model = 'mlp' or 'cnn'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _confidence_is_about_accuracy(self) -> Recipe:
         p = self.participation
         if p.confidence > 0 and p.rule != "accuracy" and self.utility.metric != "accuracy":
@@ -354,10 +367,7 @@ class Recipe(_Table):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
         """This recipe with some entries changed, validated again."""
-        tree = self.model_dump()
-        if "mechanism.name" in settings and settings["mechanism.name"] != tree["mechanism"]["name"]:
-            tree["mechanism"] = {}  # another mechanism starts from its own defaults
-        return _validate(_settled(_updated(tree, settings), settings), self.name)
+        return _validate(_settled(_updated(self.model_dump(), settings), settings), self.name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -434,6 +444,8 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         another = isinstance(value, Mapping) and value.get("name") not in (None, below.get(key, {}).get("name"))
         if key == "mechanism" and another:
             out[key] = value
+        elif key == "task" and isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
+            out[key] = {**_kept(below[key], value.get("model")), **value}
         elif isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
             out[key] = _over(below[key], value)
         else:
@@ -441,12 +453,23 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+def _kept(task: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """What of `[task]` holds for this model (None: the same), too: another one has layers of its own."""
+    another = model not in (None, task.get("model", TaskTable.model_fields["model"].default))
+    return {key: value for key, value in task.items() if not (another and key == "hidden")}
+
+
 def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `tree` with dotted keys set."""
+    """A copy of `tree` with dotted keys set; another mechanism or model starts from its own defaults."""
     try:
         out = json.loads(json.dumps(tree))
     except (TypeError, ValueError, RecursionError):  # TOML has dates and times
         raise ConfigError("a recipe holds a date or a time; use numbers, words, lists and tables") from None
+    mechanism, task = out.get("mechanism", {}), out.get("task", {})
+    if isinstance(mechanism, dict) and settings.get("mechanism.name") not in (None, mechanism.get("name", "feduca")):
+        out["mechanism"] = {}
+    if isinstance(task, dict):
+        out["task"] = _kept(task, settings.get("task.model"))
     for dotted, value in settings.items():
         *path, last = dotted.split(".")
         here = out
@@ -466,11 +489,6 @@ def _settled(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any
     if tree.get("own") is not None:
         clients = {"clients": task["clients"]} if "clients" in task else {}
         return {**{key: value for key, value in tree.items() if key != "engine"}, "task": clients}
-    if settings.get("task.hidden") and task.get("model", "mlp") not in LAYERED:
-        raise ConfigError(
-            f"task.hidden is {task['hidden']}, but task.model {task['model']!r} has no hidden layers to choose: leave it out, "
-            f"or use {' or '.join(LAYERED)}"
-        )
     if not is_folder(data):
         for key in FOLDERS:
             if task.get(key, TaskTable.model_fields[key].default) != TaskTable.model_fields[key].default:
@@ -483,8 +501,7 @@ def _settled(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any
             raise ConfigError(
                 f"task.{key} is {task[key]!r} with task.data {data!r}: a folder's silos have their data already; leave it out"
             )
-    unused = DEALT if task.get("model", "mlp") in LAYERED else (*DEALT, "hidden")
-    task = {key: value for key, value in task.items() if key not in unused}
+    task = {key: value for key, value in task.items() if key not in DEALT}
     if Path(data).is_dir():
         there = len(entries(data)[0])
         if settings.get("task.clients", there) != there:

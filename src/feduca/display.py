@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from feduca.records import ClientRecord, RoundRecord
@@ -49,6 +50,11 @@ class Progress:
 
     def start(self, label: str) -> None:
         self._label = label
+        if self._live is not None:  # the first round may take a while
+            self._live.update(Text(f"{self._title()}: round 1 of {self._rounds} ..."))
+
+    def _title(self) -> str:
+        return f"{self._label}  ({self._done + 1} of {self._total})" if self._total > 1 else self._label
 
     def __call__(self, record: RoundRecord, clients: ClientRecord) -> None:
         finished = self._done * self._rounds + record.round
@@ -77,7 +83,7 @@ class Progress:
             self._live.stop()
 
     def _table(self, record: RoundRecord, clients: ClientRecord, left: float) -> Table:
-        table = Table(title=f"{self._label}  ({self._done + 1} of {self._total})" if self._total > 1 else self._label)
+        table = Table(title=self._title())
         for name in ("round", heading(self._metric), "in", "satisfied", "slack", "time left"):
             table.add_column(name, justify="right" if name != "in" else "left")
         table.add_row(

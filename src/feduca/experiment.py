@@ -14,7 +14,7 @@ from feduca import mechanisms, utility
 from feduca.aggregation import Weighted
 from feduca.client import Behaviour
 from feduca.conduct import Conduct
-from feduca.config import LAYERED, Recipe
+from feduca.config import Recipe
 from feduca.errors import ConfigError, DataError, InputError
 from feduca.federation import InProcess
 from feduca.folders import DATA_SETS, entries, is_folder
@@ -119,7 +119,7 @@ def _own_files(recipe: Recipe) -> TorchTask:
     return build_own_task(
         t.data,
         model=t.model,
-        hidden=t.hidden if t.model in LAYERED else None,
+        hidden=t.hidden,
         target=t.target,
         metric=t.metric,
         loss=t.loss,
@@ -146,7 +146,7 @@ def _dealt(recipe: Recipe, seed: int) -> TorchTask:
         validation_share=t.validation_share,
         test_share=t.test_share,
         model=t.model,
-        hidden=t.hidden if t.model in LAYERED else None,
+        hidden=t.hidden,
         max_examples=t.max_examples,
         data_dir=t.data_dir,
         seed=seed,

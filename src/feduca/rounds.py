@@ -63,7 +63,15 @@ class Server:
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
 
 
-Rounds = Generator[Announcements, Reports, ServerState]
+@dataclass(frozen=True)
+class Shared:
+    """Reports from an exchange that several runs had at once, with this run's share of the time it took."""
+
+    reports: Reports
+    seconds: float
+
+
+Rounds = Generator[Announcements, Reports | Shared, ServerState]
 OnRound = Callable[[RoundRecord, ClientRecord, ServerState], None]
 Evaluate = Callable[[Array], Scores | None]
 
@@ -234,16 +242,19 @@ def rounds(
         asked = announce(server, state)
         answer = yield asked
         exchanged = time.perf_counter()
+        exchange = exchanged - started
+        if isinstance(answer, Shared):
+            answer, exchange = answer.reports, answer.seconds
         before, admitted = admit(server, state, asked, answer)
         state, solved = advance(server, before, admitted.reports, left)
         allocated = time.perf_counter()
         scores = evaluate(state.theta)
         done = time.perf_counter()
         seconds = {
-            "exchange": exchanged - started,
+            "exchange": exchange,
             "allocate": allocated - exchanged,
             "evaluate": done - allocated,
-            "round": done - started,
+            "round": exchange + (done - exchanged),
         }
         on_round(*_record(server, before, state, solved, admitted, scores, seconds), state)
     return state

@@ -16,7 +16,10 @@ WIDEST = 20  # more classes than this are not printed one by one
 
 
 def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[str, Any]:
-    """Examples of each class in each silo, for training and for deciding; drawn into `pictures` where that is given."""
+    """Examples of each class in each silo, for training and for deciding; drawn into `pictures` where that is given.
+
+    `holds` are the classes of each silo's group: of one of them it may have been dealt none, of any other it cannot have any.
+    """
     from feduca.tasks import plot, table
 
     if pictures is not None:
@@ -28,18 +31,26 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
     counts = {
         part: table([silo.rows[part] for silo in task.members], labels, classes) for part in ("train", "validation")
     }
+    groups = task.about.get("groups") or [list(range(classes))]
+    holds = [groups[silo.client % len(groups)] for silo in task.members]
     written = []
     if pictures is not None:
         t = recipe.task
-        name, how = Path(t.data).name, (t.train_concentration, t.validation_concentration)
-        dealt = () if is_folder(t.data) else how
-        target = pictures / "-".join(map(str, (name, t.clients, "silos", *dealt, f"s{seed}", recipe.hash()[:4])))
-        title = ", ".join([name, *([f"{how[0]} / {how[1]}"] if dealt else []), f"seed {seed}"])
-        written = [str(path) for path in plot(counts["train"], counts["validation"], target, title=title)]
+        name, dealt = Path(t.data).name, not is_folder(t.data)
+        split = f"{t.clients}-silos" + (f"-{t.train_concentration}-{t.validation_concentration}" if dealt else "")
+        target = pictures / f"{name}-{split}-s{seed}-{recipe.hash()[:4]}"
+        title = f"{name}, seed {seed}"
+        if dealt:
+            title += f"\nDirichlet concentration of a silo's classes: {t.train_concentration} for training, "
+            title += f"{t.validation_concentration} for validation"
+        mask = np.array([[c in own for c in range(classes)] for own in holds])
+        drawn = plot(counts["train"], counts["validation"], target, title=title, holds=mask)
+        written = [str(path) for path in drawn]
     return {
         "data": recipe.task.data,
         "seed": seed,
         "silos": list(task.silos),
+        "holds": holds,
         **{part: rows.tolist() for part, rows in counts.items()},
         "written": written,
     }
@@ -56,14 +67,21 @@ def study_text(summary: list[dict[str, Any]], results: str) -> str:
 
 def text(shown: dict[str, Any]) -> str:
     """The counts as plain text: training / validation examples of each class, silo by silo."""
-    width = max(map(len, shown["silos"]))
-    what = "examples" if len(shown["train"][0]) == 1 else "examples per class"
-    lines = [f"{shown['data']}, seed {shown['seed']}: {what}, training and validation"]
-    for name, train, validation in zip(shown["silos"], shown["train"], shown["validation"]):
-        if len(train) > WIDEST:
-            has = sum(a + b > 0 for a, b in zip(train, validation))
-            lines.append(f"{name:<{width}} {sum(train)}/{sum(validation)} of {has} of {len(train)} classes")
+    width, classes = max(map(len, shown["silos"])), len(shown["train"][0])
+    lines = [f"{shown['data']}, seed {shown['seed']}: training/validation examples{' of each class' * (classes > 1)}"]
+    if 1 < classes <= WIDEST:
+        header = " ".join(f"{c:>5} {'':<4}" for c in range(classes))
+        lines.append(f"{'class':<{width}} {header}".rstrip())
+    for name, own, train, validation in zip(shown["silos"], shown["holds"], shown["train"], shown["validation"]):
+        if classes > WIDEST:
+            some = sum(a + b > 0 for a, b in zip(train, validation))
+            total = f"{sum(train)}/{sum(validation)}"
+            lines.append(f"{name:<{width}} {total} examples of {some} of its {len(own)} classes, of {classes}")
             continue
-        cells = " ".join(f"{a:>5}/{b:<4}" if a or b else f"{'.':>5} {'':<4}" for a, b in zip(train, validation))
-        lines.append(f"{name:<{width}} {cells}".rstrip())
+        counts = (
+            f"{a:>5}/{b:<4}" if c in own else f"{'.':>5} {'':<4}" for c, (a, b) in enumerate(zip(train, validation))
+        )
+        lines.append(f"{name:<{width}} {' '.join(counts)}".rstrip())
+    if classes <= WIDEST and any(len(own) < classes for own in shown["holds"]):
+        lines.append(".: not a class of this silo; 0: one of its classes of which it was dealt no example")
     return "\n".join([*lines, *(f"written to {path}" for path in shown["written"])])

@@ -143,6 +143,59 @@ def test_the_page_on_recipes_names_every_entry_there_is() -> None:
             assert set(keys) <= tables[name], f"docs/recipes.md lacks {set(keys) - tables[name]} of [{name}]"
 
 
+def named(head: str) -> dict[str, str]:
+    """Rows by name of the table of docs/recipes.md whose first column is called `head`."""
+    text = (DOCS / "recipes.md").read_text(encoding="utf-8")
+    (table,) = re.findall(rf"^\| `{head}` \|.*\n\|-.*\n((?:\|.*\n)+)", text, re.M)
+    return {row.split("`")[1]: row for row in table.splitlines()}
+
+
+def test_the_page_on_recipes_names_what_the_code_has() -> None:
+    from feduca.catalogue import catalogue
+    from feduca.tasks import datasets, models, optimisers, resnet, task
+
+    entries, page = catalogue(), (DOCS / "recipes.md").read_text(encoding="utf-8")
+    assert list(named("data")) == list(entries["data sets"]) == list(datasets.LOADERS) == list(datasets.FILES)
+    assert list(named("model")) == list(entries["models"]) == list(models.NAMES)
+    assert list(named("optimiser")) == list(entries["optimisers"]) == list(optimisers.OPTIMISERS)
+    assert set(entries["engines"]) == set(task.ENGINES)
+    assert list(entries["precisions"]) == list(task.PRECISIONS)
+    for kind, key in (("engines", "kind"), ("precisions", "precision")):
+        (item,) = re.findall(rf"^- `{key}`: ((?:.*\n)+?)(?=- )", page, re.M)
+        assert all(f"`{name}`" in item for name in entries[kind])
+    for name, row in named("data").items():  # the same folders and addresses as the code's own
+        wanted = re.findall(r"https?://[^\s;]+|DIR/[\w-]+|[\w-]+\.tar\.gz", datasets.FILES[name])
+        assert all(word in row or (name == "cifar100" and word in page) for word in wanted), name
+    assert all(f"`{file}`" in page for file in resnet.FILES)
+    assert all(("`hidden`" in row) == (name in models.LAYERED) for name, row in named("model").items())
+
+
+def test_recipes_and_registries_offer_the_same_choices() -> None:
+    from typing import get_args
+
+    from feduca.config import EngineTable, LocalTable
+    from feduca.tasks import optimisers, task
+
+    for table, key, names in (
+        (LocalTable, "optimiser", optimisers.OPTIMISERS),
+        (EngineTable, "kind", task.ENGINES),
+        (EngineTable, "precision", task.PRECISIONS),
+    ):
+        assert set(get_args(table.model_fields[key].annotation)) == set(names)
+    assert task.Settings().chunk == 10_000  # what docs/recipes.md and `feduca show` say of engine.chunk left unset
+    assert "10 000 unless set" in (DOCS / "recipes.md").read_text(encoding="utf-8")
+    assert EngineTable.model_fields["chunk"].description == "10000 examples at a time"
+
+
+def test_the_classes_of_the_quickstart_are_as_the_page_says() -> None:
+    from feduca import config, experiment
+
+    task = experiment.make_task(config.load("quickstart"), 0)
+    *most, last = task.about["classes_per_silo"]  # type: ignore[attr-defined]
+    said = " ".join((DOCS / "recipes.md").read_text(encoding="utf-8").split())
+    assert f"ten silos train with {', '.join(map(str, most))} and {last} classes" in said
+
+
 def test_pictures_are_there_small_and_described() -> None:
     for page in SOURCES:
         for words, target in re.findall(r"!\[(.*?)\]\((.*?)\)", page.read_text(encoding="utf-8")):

@@ -113,7 +113,12 @@ def test_list_names_everything(capsys):
     assert "quickstart" in entries["recipes"]
     assert {"feduca", "fedavg", "uniform", "random"} <= set(entries["mechanisms"])
     assert all(what for names in entries.values() for what in names.values())
-    assert "least-concession" in feduca("list", capsys=capsys)[1]
+    assert {"digits", "cifar10"} <= set(entries["data sets"])
+    assert "https://" in entries["data sets"]["fmnist"]
+    assert {"cnn", "bilstm"} <= set(entries["models"])
+    shown = feduca("list", capsys=capsys)[1]
+    assert "least-concession" in shown
+    assert "data sets (DIR is task.data_dir, else" in shown
 
 
 def test_doctor_is_content_here(capsys):
@@ -159,6 +164,26 @@ BAD = {
     "all rows global": (["compare", "sampled", "--set", "offer.budget=3"], r"offer.budget is 3 with offer.kind 'glob"),
     "no such run": (["export", "nope", "-o", "x"], r"feduca: nope is not a run directory \(no status.json\); give one"),
     "too many deviators": (["audit", "--deviators", "11"], r"--deviators is 11; choose 1 to 10, the silos of this rec"),
+    "fixed layers": (
+        ["compare", "--set", "task.model=logistic", "--set", "task.hidden=[8]"],
+        r"task.hidden is \[8\] with task.model 'logistic', whose layers are fixed; leave",
+    ),
+    "no such data directory": (
+        ["run", "--set", "task.data=fmnist", "--set", "task.data_dir=nowhere"],
+        r"no Fashion-MNIST in task.data_dir nowhere, which is no folder: put the four idx files .* leave data_dir unset",
+    ),
+    "too few examples": (
+        ["run", "--set", "task.max_examples=5"],
+        r"from 5 examples: raise task.max_examples if it is s",
+    ),
+    "unknown option": (["run", "--nope"], r"no such option '--nope'; `feduca run --help` has the options"),
+    "unknown command": (["rn"], r"no such command 'rn'. Did you mean 'run'\?; `feduca --help`"),
+    "no lockstep": (
+        ["reproduce", "table1", "--lockstep", "0"],
+        r"'--lockstep': 0 is not in the range x>=1; `feduca rep",
+    ),
+    "nothing to reproduce": (["reproduce"], r"missing argument 'NAME'; `feduca reproduce --help`"),
+    "not a number": (["run", "--rounds", "many"], r"'--rounds': 'many' is not a valid integer"),
     "no deviators": (["audit", "--deviators", "0"], r"--deviators is 0; choose 1 to 10"),
 }
 
@@ -215,6 +240,89 @@ def test_help_has_no_stray_backslash(capsys):
 )
 def test_help_says_what_a_positional_argument_is(command, says, capsys):
     assert says in feduca(*command.split(), "--help", capsys=capsys)[1]
+
+
+def test_without_a_command_there_is_help(capsys):
+    code, out, err = feduca(capsys=capsys)
+    assert code in (0, 2)  # click's choice
+    assert "Commands:" in out + err
+    assert "has the options" not in err
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_long_first_round_is_announced(command, capsys, monkeypatch):
+    assert "example-steps" not in feduca(command, *FAST, capsys=capsys)[2]  # the quickstart is small
+    monkeypatch.setattr("feduca.effort.PERCEPTRONS", 1007)
+    err = feduca(command, *FAST, "--again", capsys=capsys)[2].splitlines()
+    lines = [line for line in err if "example-steps" in line]
+    assert lines == [err[0] if command == "run" else lines[0]]
+    assert lines[0].startswith("a round is 1007 example-steps (1007 examples x 1 epochs) of mlp, a lot for a CPU")
+    assert "--device cuda" in lines[0]
+    assert "task.max_examples" in lines[0]
+    assert "example-steps" not in feduca(command, *FAST, "--again", "--json", capsys=capsys)[2]
+    assert "example-steps" not in feduca(command, *FAST, capsys=capsys)[2]  # finished: nothing to wait for
+
+
+def test_what_is_much_depends_on_the_model_and_the_device(monkeypatch):
+    from types import SimpleNamespace
+
+    from feduca import config, effort
+
+    monkeypatch.setattr("feduca.tasks.datasets.load", lambda name, data_dir: SimpleNamespace(y_train=range(60_000)))
+    paper = config.load("paper", {"task.data": "fmnist"})
+    assert "a round is 240000 example-steps (48000 examples x 5 epochs) of cnn" in (effort.warning(paper) or "")
+    for few in ({"engine.device": "cuda"}, {"task.model": "mlp"}, {"task.max_examples": 1000}, {"task.data": "mine"}):
+        assert effort.warning(paper.with_settings(few)) is None
+
+
+def test_a_terminal_shows_that_the_first_round_is_on_its_way(monkeypatch):
+    import io
+
+    from rich.console import Console
+
+    from feduca import display
+
+    screen = io.StringIO()
+    monkeypatch.setattr(display, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=80))
+    progress = display.Progress(7)
+    progress.start("feduca")
+    progress._live.refresh()  # type: ignore[union-attr]
+    progress.close()
+    assert "feduca: round 1 of 7 ..." in screen.getvalue()
+
+
+def test_show_prints_every_entry_and_can_be_run(capsys):
+    from feduca.config import load
+
+    for settings in ([], ["--set", "mechanism.name=aaggff"]):
+        code, out, _ = feduca("show", *settings, capsys=capsys)
+        assert code == 0
+        shown, part = {}, ""
+        for line in out.splitlines():
+            part = line.strip("[]") if line.startswith("[") else part
+            if found := re.match(r"(?:# (\w+) is unset: \S|(\w+) = )", line):
+                shown.setdefault(part, set()).add(found[1] or found[2])
+        for name, entries in load("quickstart").model_dump().items():
+            if name not in ("mechanism", "smoke") and isinstance(entries, dict):
+                assert set(entries) <= shown[name]
+        Path("mine.toml").write_text(out)
+        assert load("mine.toml").hash() == load("quickstart", {"mechanism.name": "aaggff"} if settings else {}).hash()
+    assert {"name", "b"} <= shown["mechanism"]
+
+
+def test_another_mechanism_or_model_starts_from_its_own_defaults():
+    from feduca.config import load
+
+    assert load("paper", {"mechanism.name": "fedavg"}).mechanism == load({"mechanism": {"name": "fedavg"}}).mechanism
+    assert load("paper", {"mechanism.n_s": 3}).mechanism["schedule"] == "lagged"  # the same one: as the recipe has it
+    assert load("quickstart", {"task.model": "logistic"}).task.hidden is None
+    assert load("quickstart", {"task.model": "cnn", "task.hidden": [9]}).task.hidden == [9]
+    assert load("quickstart", {"task.model": "mlp"}).task.hidden == [32]
+    assert load("quickstart").with_settings({"task.model": "cnn"}).task.hidden is None
+    Path("mine.toml").write_text('extends = "quickstart"\n[task]\nmodel = "logistic"\n')
+    assert load("mine.toml").task.hidden is None
+    Path("mine.toml").write_text('extends = "quickstart"\n[task]\nclients = 4\n')
+    assert load("mine.toml").task.hidden == [32]
 
 
 def test_a_finished_run_says_so(capsys):

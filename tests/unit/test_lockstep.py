@@ -32,6 +32,35 @@ def test_lockstep_equals_one_after_another():
     assert merged.calls == [20, 20, 16, 16]  # one training call per round for all runs that are still going
 
 
+def test_the_clocks_of_runs_side_by_side_add_up_to_the_groups(tmp_path, monkeypatch):
+    """A clock that only moves while silos train: two seconds per call, whoever asked for it."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    seconds: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    experiments, loops = [], []
+    for i, rounds in enumerate((4, 4, 2)):
+        recipe = api.recipe({}, {"rounds": rounds, "local.epochs": 1, "task.clients": 4, "mechanism.name": "fedavg"})
+        experiments.append(e := experiment.build(recipe, i, NumpyTask(4, i)))
+
+        def keep(record, clients, state, i=i):
+            assert record.seconds["exchange"] == record.seconds["round"]
+            seconds[i].append(record.seconds["round"])
+
+        loops.append(loop.rounds(e.server, e.theta, e.task.examples, on_round=keep))
+    merged = Merged([e.task for e in experiments])
+    train = merged.train
+
+    def slow(*told, **more):
+        now[0] += 2.0
+        return train(*told, **more)
+
+    monkeypatch.setattr(merged, "train", slow)
+    together(loops, [e.federation for e in experiments], merged)
+    third, half = 2 / 3, 1.0
+    assert seconds == {0: [third, third, half, half], 1: [third, third, half, half], 2: [third, third]}
+    assert np.isclose(sum(map(sum, seconds.values())), now[0])
+
+
 def test_run_many_gives_what_run_gives(tmp_path):
     settings = {"rounds": 2, "local.epochs": 1}
     jobs = [

@@ -78,6 +78,46 @@ def test_partition_counts_add_up_and_pictures_are_drawn(tmp_path):
     shown = json.loads(done.stdout)
     sizes = {sum(row) for row in shown["train"]}
     assert len(sizes) == 1  # equal sizes
-    assert all(sum(count > 0 for count in row) <= 5 for row in shown["train"])  # five classes a silo
+    assert all(sum(count > 0 for count in row) <= 5 for row in shown["train"])  # one group of five classes a silo
+    assert all(len(own) == 5 for own in shown["holds"])
+    for own, *parts in zip(shown["holds"], shown["train"], shown["validation"]):
+        assert not any(count for row in parts for c, count in enumerate(row) if c not in own)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".png", ".svg"]
-    assert "silo" in CliRunner().invoke(app, ["partition"]).stdout
+    (picture,) = (path.read_text() for path in tmp_path.glob("*.svg"))
+    assert "0.5 for training, 1.0 for validation" in picture
+    assert "grey: not a class of this silo" in picture
+    assert picture.count(">share of the silo's examples<") == 1  # one scale for both maps
+    zeros = sum(
+        row[c] == 0 for part in ("train", "validation") for own, row in zip(shown["holds"], shown[part]) for c in own
+    )
+    ticks = picture.count(">0<") - zeros
+    assert zeros > 10
+    assert ticks == 4  # of two maps with two axes: a zero of one's own class is written, another's is not
+
+
+def test_partition_says_what_its_table_shows():
+    title, header, *rows, legend = CliRunner().invoke(app, ["partition"]).stdout.splitlines()
+    assert title == "digits, seed 0: training/validation examples of each class"
+    assert header.split() == ["class", *"0123456789"]
+    assert legend == ".: not a class of this silo; 0: one of its classes of which it was dealt no example"
+    shown = json.loads(CliRunner().invoke(app, ["partition", "--json"]).stdout)
+    for name, own, train, validation, row in zip(*(shown[k] for k in ("silos", "holds", "train", "validation")), rows):
+        cells = [f"{a}/{b}" if c in own else "." for c, (a, b) in enumerate(zip(train, validation))]
+        assert row.split() == [name, *cells]
+        column = header.index(f"{own[0]:>5} ")  # the number of a class stands above its training examples
+        assert row[column : column + 5].strip() == str(train[own[0]])
+    assert any("0/0" in row for row in rows)
+
+
+def test_partition_counts_classes_where_there_are_many():
+    from feduca import splits
+
+    shown = {"data": "many", "seed": 0, "silos": ["a", "b"], "holds": [range(20), range(20, 40)], "written": []}
+    shown |= {
+        "train": [[3] * 19 + [0] * 21, [0] * 20 + [2] * 20],
+        "validation": [[1] * 19 + [0] * 21, [0] * 20 + [1] * 20],
+    }
+    assert splits.text(shown).splitlines()[1:] == [
+        "a 57/19 examples of 19 of its 20 classes, of 40",
+        "b 40/20 examples of 20 of its 20 classes, of 40",
+    ]

@@ -64,6 +64,23 @@ def test_missing_fashion_mnist(tmp_path, monkeypatch):
     one_line(caught)
 
 
+def test_a_data_directory_that_is_named_is_not_replaced_by_the_packaged_one(tmp_path, monkeypatch):
+    packaged = tmp_path / "packaged"
+    packaged.mkdir()
+    (packaged / "train-images-idx3-ubyte.gz").write_bytes(b"x")
+    monkeypatch.setattr(images, "FMNIST_PACKAGED", packaged)
+    monkeypatch.setenv("FEDUCA_DATA", str(tmp_path / "empty"))
+    for named in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(DataError, match=r"no Fashion-MNIST in task\.data_dir") as caught:
+            images.fmnist(str(named))
+        assert str(named) in one_line(caught)
+        assert ("no folder" in str(caught.value)) == (not named.exists())
+        assert available(str(named))["fmnist"] is None
+    with pytest.raises(DataError, match="does not unpack"):  # unset: it goes on to the package
+        images.fmnist()
+    assert available()["fmnist"] == packaged
+
+
 def test_an_archive_that_was_not_unpacked(tmp_path):
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"")
     with pytest.raises(DataError, match="unpack it there"):

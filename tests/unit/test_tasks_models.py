@@ -12,7 +12,7 @@ from torch import nn
 
 from feduca.errors import ConfigError, DataError
 from feduca.rng import stream
-from feduca.tasks import Dataset, build_task, criterion, plot, resnet, table
+from feduca.tasks import Dataset, build_task, criterion, models, plot, resnet, table
 from feduca.tasks.batches import AUGMENTATIONS, plan
 from feduca.tasks.convolution import convolve, live
 from feduca.tasks.engines import Keys
@@ -257,6 +257,10 @@ def test_a_network_that_swallows_packets_is_asked_once_and_not_for_long(tmp_path
         ({"model": "cnn"}, r"cnn needs images, not examples of shape \(64,\)"),
         ({"model": "bilstm"}, "bilstm needs text"),
         ({"hidden": [0]}, r"task.hidden is \[0\]"),
+        (
+            {"model": "logistic", "hidden": [8]},
+            r"task.hidden is \[8\] with task.model logistic, whose layers are fixed",
+        ),
         ({"data": words(), "model": "mlp", "classes_per_client": 4}, "text needs bilstm"),
         (
             {"data": Dataset("bad", np.zeros((9, 2)), np.arange(9), np.zeros((1, 2)), np.zeros(1, int), 5, ())},
@@ -267,6 +271,23 @@ def test_a_network_that_swallows_packets_is_asked_once_and_not_for_long(tmp_path
 def test_models_and_data_that_do_not_fit(changes, says):
     with pytest.raises((ConfigError, DataError), match=says):
         build_task(**changes)
+
+
+def test_recipes_and_models_agree_on_whose_layers_are_fixed():
+    from feduca.config import FIXED_MODELS
+
+    assert {*FIXED_MODELS, *models.LAYERED} == set(models.NAMES)
+    assert not set(FIXED_MODELS) & set(models.LAYERED)
+
+
+def test_resnet_from_scratch_says_so_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(models, "published", lambda home: None)
+    models._tell.cache_clear()
+    for _ in range(2):
+        assert models.factory("resnet18", (3, 8, 8), 4, data_dir=str(tmp_path))[1].startswith("from scratch")
+    (said,) = caplog.messages
+    assert said.startswith("resnet18 starts from scratch: no ImageNet weights: resnet18-f37072fd.pth is not in ")
+    assert str(tmp_path) in said
 
 
 def test_read_only_arrays_are_fine():

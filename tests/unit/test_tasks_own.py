@@ -368,7 +368,7 @@ def test_batch_norm_leaves_a_last_batch_of_one_out(tmp_path):
 
 def test_hidden_layers_only_where_there_are_some(tmp_path):
     folder = write_silos(tmp_path)
-    assert "has no hidden layers" in refused(folder, model="logistic", hidden=[3])
+    assert "whose layers are fixed" in refused(folder, model="logistic", hidden=[3])
     assert "beside a model of your own" in refused(folder, model=modules()["plain"], hidden=[3])
 
 

@@ -20,19 +20,21 @@ from typing import Any
 import numpy as np
 
 from feduca import config, experiment
-from feduca.bench import Save, Say, versions
+from feduca.bench import Save, Say, columns, versions
 from feduca.config import Recipe
 from feduca.errors import InputError
 from feduca.reproduce.summary import commit
 from feduca.study import cells
 
-CONTESTANTS = {  # name: module, the package it needs
-    "ours": ("feduca.bench.ours", None),
-    "plain": ("feduca.bench.plain", None),
-    "pfl": ("feduca.bench.with_pfl", "pfl"),
-    "flower": ("feduca.flower.simulation", "ray"),
+CONTESTANTS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: module, the packages it needs
+    "ours": ("feduca.bench.ours", ()),
+    "plain": ("feduca.bench.plain", ()),
+    "pfl": ("feduca.bench.with_pfl", ("pfl",)),
+    "flower": ("feduca.flower.simulation", ("flwr", "ray")),
 }
 RATIOS = {"plain": "vs_sequential", "pfl": "vs_pfl", "flower": "vs_flower_simulation"}
+TITLES = {"plain": "plain PyTorch loop", "pfl": "pfl", "flower": "Flower, simulation on Ray"}
+SMOKE: dict[str, Any] = {"rounds": 4, "settings": {"task.data": "digits"}}
 LIMIT = 1800.0  # seconds for one contestant
 
 
@@ -45,7 +47,7 @@ def run(
     change the recipe (`task.data=digits` needs no file, and has one size only).
     """
     if rounds < 2:
-        raise InputError(f"bench cpu was asked for {rounds} round: the first only warms up; use at least 2")
+        raise InputError(f"bench cpu was asked for {_many(rounds, 'round')}: the first only warms up; use at least 2")
     cell = cells(config.load("table1"), {"data": ["fmnist"], "split": ["0.5,1.0"], "method": ["forced"]})[0]
     recipe = cell.recipe.with_settings({"local.lr_decay": 1.0, **(settings or {})})
     about: dict[str, Any] = {"device": _processor(), "cores": os.cpu_count() or 1}
@@ -66,12 +68,14 @@ def _contest(recipe: Recipe, rounds: int, about: Mapping[str, Any], say: Say, sa
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         found = {**about, **_prepare(recipe, rounds, folder)}
-        say(f"{found['data']}, {found['silos']} silos of {found['examples_per_silo']} examples, {rounds} rounds:")
+        say(
+            f"{found['data']}, {found['silos']} silos of {found['examples_per_silo']} examples, {_many(rounds, 'round')}:"
+        )
         loss, every = {}, {}
-        for name, (module, package) in CONTESTANTS.items():
-            if package and about["versions"][package] is None:
-                wanted = "flwr[simulation]" if name == "flower" else package
-                say(f'  {name}: not installed, left out (pip install "{wanted}")')
+        for name, (module, packages) in CONTESTANTS.items():
+            if missing := [package for package in packages if about["versions"][package] is None]:
+                wanted = "flwr[simulation]" if name == "flower" else missing[0]
+                say(f'  {name}: left out, {" and ".join(missing)} not installed (pip install "{wanted}")')
                 continue
             every[name] = {}
             for threads in dict.fromkeys((1, about["cores"])):
@@ -79,12 +83,26 @@ def _contest(recipe: Recipe, rounds: int, about: Mapping[str, Any], say: Say, sa
                 loss[name] = _loss(folder, name)
                 every[name][f"{threads} threads"] = [round(value, 4) for value in seconds]
                 fast = min(seconds)
-                say(
-                    f"  {name}, {threads} threads: fastest round {fast:.3f} s, training loss at the end {loss[name]:.4f}"
-                )
+                how = f"{name}, {_many(threads, 'thread')}"
+                say(f"  {how}: fastest round {fast:.3f} s, training loss at the end {loss[name]:.4f}")
             found |= {"seconds_a_round": every, "final_loss": loss, **ratios(every)}
             save(found)
     return found
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Ratios by size of the silos, ours in seconds above them."""
+    parts = [found, *found.get("also", ())]
+    sizes = [f"{part['examples_per_silo']} examples a silo" for part in parts]
+    ours = [f"{min(map(min, part['seconds_a_round']['ours'].values())):.3f} s" for part in parts]
+    rows = [["a round, ours", *ours]]
+    for name, ratio in RATIOS.items():
+        rows.append([TITLES[name], *("-" if part[ratio] is None else f"{part[ratio]:.1f} x ours" for part in parts)])
+    return columns([[found["data"], *sizes], *rows])
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def ratios(every: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float | None]:

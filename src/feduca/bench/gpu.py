@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca import api, config, experiment, peak
-from feduca.bench import Save, Say, versions
+from feduca.bench import Save, Say, columns, versions
 from feduca.config import Recipe
 from feduca.errors import InputError
 from feduca.reproduce.study import reproduce
@@ -20,6 +20,8 @@ from feduca.runs import RunResult
 from feduca.study import cells
 
 METHODS = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws", "feduca", "forced")
+SMOKE: dict[str, Any] = {"rounds": 4, "short": 2}
+TOGETHER = len(METHODS)  # runs in lockstep: a seed's. All 21 at once were slower than one after another (docs/speed.md)
 OFFERS = {"offer.kind": "least-concession", "offer.points": 6, "memory.kind": "update"}  # on top of FedAvg
 
 
@@ -52,13 +54,13 @@ def run(
     ]
     alone = sum(_timed(recipe, say, seed, out / "alone") for recipe, seed in jobs)
     _tasks.clear()
-    api.run_many(jobs, out=out / "warm", lockstep=len(jobs))  # compiles and captures for this many clients
-    together = _slowest(api.run_many(jobs, out=out / "short", lockstep=len(jobs)))
+    api.run_many(jobs[:TOGETHER], out=out / "warm", lockstep=TOGETHER)  # compiles and captures for this many clients
+    together = _together(api.run_many(jobs, out=out / "short", lockstep=TOGETHER))
     say(f"{len(jobs)} runs of {short} rounds: {alone:.1f} s one after another, {together:.1f} s in lockstep")
     found["lockstep_speedup"] = alone / together
     save(found)
-    whole = [(chosen["cifar10", method], seed) for method in METHODS for seed in (0, 1, 2)]
-    found["lockstep_21_runs_s"] = _slowest(api.run_many(whole, out=out, lockstep=len(jobs)))
+    whole = [(recipe.with_settings({"rounds": rounds}), seed) for recipe, seed in jobs]
+    found["lockstep_21_runs_s"] = _together(api.run_many(whole, out=out, lockstep=TOGETHER))
     say(f"{len(jobs)} runs of {rounds} rounds in lockstep: {found['lockstep_21_runs_s']:.1f} s")
     reproduce(  # finds these runs done: what was computed for a benchmark is also seven rows of the paper's table
         "table1",
@@ -66,9 +68,26 @@ def run(
         keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": list(METHODS)},
         out=out,
         results=out,
-        lockstep=len(jobs),
+        lockstep=TOGETHER,
     )
     return found
+
+
+def text(found: dict[str, Any]) -> str:
+    """Seconds and ratios, one under the other."""
+    rounds, precision = found["rounds"], found["precision"]
+    return columns(
+        [
+            [f"{found['device']}, {precision}, {rounds} rounds", ""],
+            ["CIFAR-10, FedUCA", f"{found['cifar10_feduca_s']:.1f} s"],
+            ["CIFAR-10, FedAvg", f"{found['cifar10_fedavg_s']:.1f} s"],
+            ["FedUCA over FedAvg", f"{100 * found['overhead']:+.0f} %"],
+            ["tailored offers over FedAvg", f"{100 * found['offers_overhead']:+.0f} %"],
+            ["Fashion-MNIST, FedUCA", f"{found['fmnist_feduca_s']:.1f} s"],
+            ["21 CIFAR-10 runs in lockstep", f"{found['lockstep_21_runs_s']:.1f} s"],
+            ["one after another over lockstep", f"{found['lockstep_speedup']:.2f} x"],
+        ]
+    )
 
 
 def agreement(say: Say, rounds: int = 15, devices: tuple[str, str] = ("cpu", "cuda")) -> dict[str, Any]:
@@ -96,9 +115,9 @@ def _memory() -> dict[str, float]:
     }
 
 
-def _slowest(results: Iterable[RunResult]) -> float:
-    """Seconds of the rounds of runs that went side by side."""
-    return max(result.summary["seconds"] for result in results)
+def _together(results: Iterable[RunResult]) -> float:
+    """Seconds of the rounds of runs that went side by side: each records its share."""
+    return sum(result.summary["seconds"] for result in results)
 
 
 def _timed(recipe: Recipe, say: Say, seed: int = 0, out: Path | None = None) -> float:

@@ -2,11 +2,13 @@
 
 Each run keeps its own loop (`rounds.py`) and its own clients (`InProcess`); only the requests of the client steps (`work.py`) are
 put together. Requests of one kind that wait at the same time become one call over all their clients; training waits until every
-run that still has something to evaluate has done so, because that is the call worth merging.
+run that still has something to evaluate has done so, because that is the call worth merging. The time of what they do together is
+shared equally among them: a run's clocks say what it cost, and those of all runs add up to the time of the group.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 
 from feduca.arrays import concatenate, repeat
 from feduca.federation.in_process import InProcess
-from feduca.rounds import Rounds
+from feduca.rounds import Rounds, Shared
 from feduca.types import Announcements, Reports, Scores, ServerState, Task
 from feduca.work import Along, Evaluate, Train, Work
 
@@ -26,7 +28,7 @@ def together(loops: Sequence[Rounds], federations: Sequence[InProcess], task: Ta
     finished: dict[int, ServerState] = {}
     asked: dict[int, Announcements] = {}
 
-    def ask(i: int, reports: Reports | None) -> None:
+    def ask(i: int, reports: Shared | None) -> None:
         try:
             asked[i] = next(loops[i]) if reports is None else loops[i].send(reports)
         except StopIteration as stop:
@@ -36,8 +38,11 @@ def together(loops: Sequence[Rounds], federations: Sequence[InProcess], task: Ta
     for i in range(len(loops)):
         ask(i, None)
     while asked:
-        for i, reports in _exchange(asked, federations, task, offsets).items():
-            ask(i, reports)
+        started = time.perf_counter()
+        answers = _exchange(asked, federations, task, offsets)
+        share = (time.perf_counter() - started) / len(answers)
+        for i, reports in answers.items():
+            ask(i, Shared(reports, share))
     return [finished[i] for i in range(len(loops))]
 
 

@@ -37,7 +37,8 @@ How to read it:
   made to join: the ceiling), `feduca-fresh` and `feduca-maximum` (the weights just solved are the ones used; as many participants
   as can be).
 - A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by side);
-  neither changes results beyond float rounding.
+  neither changes results beyond float rounding. `seconds` in the summary of a run that had company are those of all of them
+  together here; feduca now records each run's share. (`cost` has every run alone.)
 """
 
 ABOUT = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections.abc import Callable, Sequence
 
@@ -10,14 +12,21 @@ from torch import nn
 from feduca.errors import ConfigError
 from feduca.tasks.datasets.base import folder
 from feduca.tasks.networks import CNN, MLP, StackedModel
-from feduca.tasks.resnet import ResNet18, published, take
+from feduca.tasks.resnet import FILES, ResNet18, published, take
 from feduca.tasks.text import BiLSTM
 
 __all__ = ["CNN", "MLP", "NAMES", "BiLSTM", "ResNet18", "StackedModel", "factory"]
 
-NAMES = ("mlp", "logistic", "cnn", "resnet18", "bilstm")
-LAYERED = ("mlp", "cnn")  # models with a choice of hidden layers
-IMAGES = ("cnn", "resnet18")  # models that need images
+ABOUT = {
+    "mlp": "Multilayer perceptron; task.hidden, unset: one layer of 32 units, 200 and 100 from 256 inputs on.",
+    "logistic": "Logistic regression: no hidden layer, a convex loss.",
+    "cnn": "For images: two 5 x 5 convolutions of 64 channels with pooling, then task.hidden, unset: 394 and 192 units.",
+    "resnet18": "For images: ResNet-18 with GroupNorm, from ImageNet weights where there are any.",
+    "bilstm": "For text: embedding of 100, bidirectional LSTM of 128 units.",
+}
+NAMES = tuple(ABOUT)
+LAYERED = ("mlp", "cnn")  # those whose hidden layers can be chosen
+IMAGES = ("cnn", "resnet18")  # those that need images
 SCRATCH = "from scratch"
 
 
@@ -40,9 +49,10 @@ def factory(
         raise ConfigError(f"task.model is {name!r}: choose one of {', '.join(NAMES)}, or pass a torch.nn.Module")
     if hidden is not None and any(n < 1 for n in hidden):
         raise ConfigError(f"task.hidden is {list(hidden)}: a hidden layer has at least 1 unit")
-    if hidden and name not in LAYERED:
+    if hidden is not None and name not in LAYERED:
         raise ConfigError(
-            f"task.hidden is {list(hidden)}, but {name} has no hidden layers to choose: leave it out, or use mlp or cnn"
+            f"task.hidden is {list(hidden)} with task.model {name}, whose layers are fixed: leave task.hidden unset, or "
+            f"choose {' or '.join(LAYERED)}"
         )
     if name in IMAGES and not is_image:
         raise ConfigError(f"{name} needs images, not examples of shape {shape}: choose mlp or another data set")
@@ -64,6 +74,8 @@ def factory(
 def _resnet(channels: int, classes: int, data_dir: str | None) -> tuple[Callable[[], nn.Module], str]:
     found = published(folder(data_dir)) if channels == 3 else None
     if found is None:
+        why = f"no ImageNet weights: {FILES[0]} is not in {folder(data_dir)}, and torchvision has none"
+        _tell(f"resnet18 starts {SCRATCH}: {why if channels == 3 else 'ImageNet weights are for colour images'}")
         return (lambda: ResNet18(classes, channels)), f"{SCRATCH} (no ImageNet weights found)"
     state, source = found
 
@@ -73,3 +85,9 @@ def _resnet(channels: int, classes: int, data_dir: str | None) -> tuple[Callable
         return model
 
     return make, source
+
+
+@functools.cache
+def _tell(line: str) -> None:
+    """Say it once, not once for every run of a study."""
+    logging.getLogger("feduca").warning(line)

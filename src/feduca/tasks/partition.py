@@ -76,13 +76,13 @@ def split(
     aside = round(test_share * held_size)
     if not train_size:
         raise ConfigError(
-            f"{clients} silos get no training data from {len(labels)} examples: lower task.clients, or "
-            f"task.validation_share ({validation_share})"
+            f"{clients} silos get no training data from {len(labels)} examples: raise task.max_examples if it is set, "
+            f"lower task.clients, or task.validation_share ({validation_share})"
         )
     if held_size <= aside:
         raise ConfigError(
             f"every silo is left without validation data ({held_size} held out, test_share {test_share}): raise "
-            "task.validation_share, lower task.test_share, or use fewer clients"
+            "task.validation_share (and task.max_examples if it is set), lower task.test_share, or use fewer clients"
         )
 
     def deal(pools: list[np.ndarray], size: int, concentration: float) -> list[np.ndarray]:

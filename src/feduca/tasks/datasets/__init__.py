@@ -10,10 +10,11 @@ import numpy as np
 
 from feduca.errors import ConfigError
 from feduca.tasks.datasets.base import Dataset, folder
-from feduca.tasks.datasets.images import FMNIST_PACKAGED, cifar10, cifar100, fmnist
+from feduca.tasks.datasets.images import CIFAR_HOME, FMNIST_HOME, cifar10, cifar100, fmnist, fmnist_places
+from feduca.tasks.datasets.news import HOME as NEWS_HOME
 from feduca.tasks.datasets.news import newsgroups
 
-__all__ = ["LOADERS", "Dataset", "available", "digits", "load"]
+__all__ = ["FILES", "LOADERS", "Dataset", "available", "digits", "load"]
 
 
 def digits(data_dir: str | None = None) -> Dataset:
@@ -37,6 +38,14 @@ LOADERS: dict[str, Callable[[str | None], Dataset]] = {
     "20news": newsgroups,
 }
 
+FILES = {  # where each one's files must lie (DIR: the data directory), and where they come from
+    "digits": "part of scikit-learn",
+    "fmnist": f"four idx files in DIR/fashion-mnist, from {FMNIST_HOME}; or Debian's package dataset-fashion-mnist",
+    "cifar10": f"DIR/cifar-10-batches-bin, or cifar-10-batches-py: cifar-10-binary.tar.gz from {CIFAR_HOME}",
+    "cifar100": f"DIR/cifar-100-binary, or cifar-100-python: cifar-100-binary.tar.gz from {CIFAR_HOME}",
+    "20news": f"DIR/20news-bydate-train and DIR/20news-bydate-test: {NEWS_HOME}",
+}
+
 
 @functools.lru_cache(maxsize=4)
 def load(name: str, data_dir: str | None = None) -> Dataset:
@@ -53,7 +62,7 @@ def available(data_dir: str | None = None) -> dict[str, Path | None]:
     home = folder(data_dir)
     places = {
         "digits": [Path(sklearn.__file__).parent / "datasets" / "data"],
-        "fmnist": [home / "fashion-mnist", home, FMNIST_PACKAGED],
+        "fmnist": fmnist_places(data_dir),
         "cifar10": [home / "cifar-10-batches-bin", home / "cifar-10-batches-py"],
         "cifar100": [home / "cifar-100-binary", home / "cifar-100-python"],
         "20news": [home / "20news-bydate-train"],

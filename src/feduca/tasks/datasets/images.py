@@ -22,6 +22,7 @@ FMNIST = {
     "t10k-labels-idx1-ubyte": (10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
 }
 FMNIST_PACKAGED = Path("/usr/share/datasets/fashion-mnist")  # Debian's package dataset-fashion-mnist
+FMNIST_HOME = "https://github.com/zalandoresearch/fashion-mnist"
 FMNIST_LABELS = [
     "T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 ]  # fmt: skip
@@ -54,12 +55,18 @@ PIXELS = 3 * 32 * 32
 
 def fmnist(data_dir: str | None = None) -> Dataset:
     """Fashion-MNIST: 60 000 and 10 000 grey images, 28 x 28."""
-    tried = [folder(data_dir) / "fashion-mnist", folder(data_dir), FMNIST_PACKAGED]
+    tried = fmnist_places(data_dir)
     home = next((place for place in tried if _idx_path(place, "train-images-idx3-ubyte")), None)
+    if home is None and data_dir:
+        raise DataError(
+            f"no Fashion-MNIST in task.data_dir {data_dir}{'' if Path(data_dir).is_dir() else ', which is no folder'}: "
+            f"put the four idx files of {FMNIST_HOME} into {tried[0]}, or leave data_dir unset to have Debian's package "
+            "dataset-fashion-mnist"
+        )
     if home is None:
         raise DataError(
             f"no Fashion-MNIST in {tried[0]} nor {FMNIST_PACKAGED}: install Debian's package dataset-fashion-mnist, "
-            "or put the four idx files of https://github.com/zalandoresearch/fashion-mnist into the first"
+            f"or put the four idx files of {FMNIST_HOME} into the first"
         )
     x_train, y_train, x_test, y_test = (_idx(home, name, *expected) for name, expected in FMNIST.items())
     return Dataset(
@@ -73,6 +80,12 @@ def fmnist(data_dir: str | None = None) -> Dataset:
         np.array([0.2860]),
         np.array([0.3530]),
     )
+
+
+def fmnist_places(data_dir: str | None) -> list[Path]:
+    """Where Fashion-MNIST may lie; a folder that the user names is taken at its word, nothing else stands in for it."""
+    home = folder(data_dir)
+    return [home / "fashion-mnist", home, *([] if data_dir else [FMNIST_PACKAGED])]
 
 
 def _idx_path(place: Path, name: str) -> Path | None:
