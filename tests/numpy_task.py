@@ -26,6 +26,7 @@ class NumpyTask:
                 self._data[k, split] = (x, y)
         self.examples = np.array([len(self._data[k, "train"][1]) for k in range(clients)])
         self.validation_examples = np.full(clients, validation)
+        self.test_examples = np.full(clients, 30)
         self._test = (np.concatenate([self._data[k, "test"][0] for k in range(clients)]),
                       np.concatenate([self._data[k, "test"][1] for k in range(clients)]))  # fmt: skip
 

@@ -41,7 +41,6 @@ def main(folder: Path) -> None:
     task = build_own_task(str(folder / "silos"), model="logistic")
     settings = {
         "name": "clinics",
-        "task.clients": len(CLINICS),
         "mechanism.name": "fedavg",
         "participation.rule": "accuracy",
         "participation.ties": "loss",  # few patients: equal accuracies are decided by the loss

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from feduca import peak, runs
+from feduca import folders, peak, runs
 from feduca import rounds as loop
 from feduca.config import Recipe
 from feduca.config import load as load_recipe
-from feduca.errors import InputError
-from feduca.experiment import Experiment, build, make_task
+from feduca.errors import ConfigError, InputError
+from feduca.experiment import Experiment, build, fingerprint, make_task, origin
 from feduca.federation import InProcess
+from feduca.folders import is_folder
 from feduca.records import ClientRecord, RoundRecord, plain
 from feduca.runs import RunDirectory, RunResult, summarise
 from feduca.types import ServerState, Task
@@ -55,18 +56,58 @@ def run(
 
     `settings` changes recipe entries by dotted key, `task` puts your own model and data in place of the recipe's. With
     `out`, the run directory is written below it; a run that is finished there already is read back, one that was interrupted
-    goes on from its last checkpoint (`again` repeats it from the start). With a `task` of your own a run starts anew: only you
-    know whether the task is still the same (see `resume`).
+    goes on from its last checkpoint (`again` repeats it from the start). With a `task` of your own a run starts anew (see
+    `resume`), in a folder whose name depends on the task's fingerprint; the recipe's `[task]` and `[engine]` are not used then.
     """
-    chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device).single()
+    chosen = _single(source, settings, rounds, seed, device, task)
     seed = chosen.seeds[0]
     directory = None
     if out is not None:
         runs.check_writable(Path(out))
         directory = _directory(out, chosen, seed)
+        if not again:
+            same_data(chosen, directory.path)
         if directory.state() == "finished" and not again and task is None:
             return runs.load(directory.path)
     return _play(chosen, seed, task, directory, watch, resuming=not again and task is None)
+
+
+def _single(
+    source: str | Path | Mapping[str, Any] | Recipe,
+    settings: Mapping[str, Any] | None,
+    rounds: int | None,
+    seed: int | None,
+    device: str | None,
+    task: Task | None,
+) -> Recipe:
+    """The recipe of one run; with a `task` of the user's own it names that instead of the recipe's."""
+    settings = dict(settings or {})
+    made_for = getattr(task, "origin", None)
+    if task is None or made_for is not None:
+        chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device).single()
+        if task is None or made_for == origin(chosen, chosen.seeds[0]):
+            return chosen
+    if device is not None:
+        settings["engine.device"] = device
+    silos = len(task.silos)
+    for key, value in settings.items():
+        if key == "task.clients" and value != silos:
+            raise ConfigError(f"task.clients is {value!r}, but the task given has {silos} silos: leave it out")
+        if key != "task.clients" and key.partition(".")[0] in ("task", "engine", "own"):
+            raise ConfigError(f"{key} is {value!r} beside a task of your own, which it does not reach: set it there")
+    mine = {"task.clients": silos, "own": fingerprint(task)}
+    return recipe(source, {**settings, **mine}, rounds=rounds, seed=seed).single()
+
+
+def same_data(chosen: Recipe, path: Path) -> None:
+    """Refuse to read back, go on with or export a run whose silos' files have changed since."""
+    if chosen.own is not None or not is_folder(chosen.task.data):
+        return
+    then = runs.task_of(path).get("files")
+    if then is not None and then != folders.checksum(chosen.task.data):
+        raise InputError(
+            f"{chosen.task.data} has changed since {path} was run: repeat the run with --again, or choose another --out"
+        )
 
 
 def is_finished(chosen: Recipe, seed: int, out: str | Path) -> bool:
@@ -87,6 +128,7 @@ def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None 
     if runs.state_of(path) == "finished":
         return runs.load(path)
     chosen, directory = recorded(path)
+    same_data(chosen, directory.path)
     return _play(chosen, chosen.seeds[0], task, directory, watch, resuming=True)
 
 
@@ -153,6 +195,8 @@ def _start(
 
     def finish(final: ServerState, more: Mapping[str, Any] | None = None) -> RunResult:
         summary = {**summarise(records, clients), **(more or {})}
+        if (judge := getattr(task, "criterion", None)) is not None and judge.score is not None:
+            summary["metric"] = judge.name  # what the figures called accuracy are here
         if directory is not None:
             directory.finish(summary)
         where = None if directory is None else directory.path
@@ -176,7 +220,8 @@ def _start(
 def shape_of(chosen: Recipe) -> tuple:
     """Runs of the same shape can go in lockstep: the same data, model and engine."""
     t, e = chosen.task, chosen.engine
-    return (t.data, t.model, tuple(t.hidden or ()), t.max_examples, t.data_dir, tuple(e.model_dump().values()))
+    judged = (t.target, t.metric, t.loss)
+    return (t.data, t.model, tuple(t.hidden or ()), t.max_examples, t.data_dir, judged, tuple(e.model_dump().values()))
 
 
 def run_many(
@@ -200,6 +245,8 @@ def run_many(
         if same[i] != i:  # one run for all cells that ask for it
             continue
         directory = _directory(out, chosen, seed)
+        if not again:
+            same_data(chosen, directory.path)
         if directory.state() == "finished" and not again:
             results[i] = runs.load(directory.path)
         else:
@@ -222,7 +269,8 @@ def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, wa
     tasks: dict[tuple, Task] = {}
     experiments = []
     for chosen, seed in jobs:
-        key = (seed, chosen.task.model_dump_json())
+        dealt = None if is_folder(chosen.task.data) else seed  # silos' files are not dealt by a seed
+        key = (dealt, chosen.task.model_dump_json())
         if key not in tasks:
             tasks[key] = make_task(chosen, seed)
         experiments.append(build(chosen, seed, tasks[key]))
@@ -247,7 +295,7 @@ def iterate(
     task: Task | None = None,
 ) -> Iterator[tuple[RoundRecord, ClientRecord, ServerState]]:
     """The loop as a generator: one item per finished round. Stop whenever you like."""
-    chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device).single()
+    chosen = _single(source, settings, rounds, seed, device, task)
     experiment = build(chosen, chosen.seeds[0], task)
     yield from loop.steps(
         experiment.server,

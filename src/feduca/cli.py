@@ -155,7 +155,7 @@ def run(
         _say_what_takes_long([chosen])
     named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
     tracked = sinks.make(track or [], named, out, chosen.plain())
-    progress = display.Progress(chosen.rounds)
+    progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
     progress.start(chosen.mechanism["name"])
 
     def follow(record: Any, clients: Any) -> None:
@@ -200,7 +200,7 @@ def compare(
         _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
     if not as_json and (again or done < len(rows) * len(chosen.seeds)):
         _say_what_takes_long([cell.recipe for cell in rows])
-    progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds))
+    progress = display.Progress(chosen.rounds, len(rows) * len(chosen.seeds), chosen.task.metric)
     table = []
     try:
         for cell in rows:
@@ -243,7 +243,7 @@ def resume(
 
         resume_deployed(directory.path, as_json, chosen.rounds)
         return
-    progress = display.Progress(chosen.rounds)
+    progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
     progress.start(chosen.mechanism["name"])
     try:
         with _resumable(Path(path), imports):

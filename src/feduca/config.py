@@ -16,15 +16,27 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from feduca.errors import ConfigError
+from feduca.folders import entries, is_folder
 from feduca.mechanisms import registry
 
 SCHEMA = 1
 _LATER = {  # options that came after the first runs, with the values that leave those runs' names as they were
     "alone": False,
     "conduct": {"kind": "honest", "clients": None},
+    "own": None,
     "offer.margin_kind": "absolute",
     "offer.budget": 0,
     "offer.search": "upwards",
@@ -45,7 +57,7 @@ FIXED_MODELS = ("logistic", "resnet18", "bilstm")  # whose hidden layers are not
 class TaskTable(_Table):
     """Which data, how they are spread over silos, and the model (SPEC section 7)."""
 
-    data: str = "digits"
+    data: str = "digits"  # the name of a data set, or a folder of silos' files (docs/your-data.md)
     clients: int = Field(default=10, ge=1)
     classes_per_client: int = Field(default=5, ge=1)
     train_concentration: float = Field(default=0.5, gt=0)
@@ -56,6 +68,23 @@ class TaskTable(_Table):
     hidden: list[int] | None = Field(default=None, description="the model's own layers")
     max_examples: int | None = Field(default=None, ge=1, description="all examples there are")
     data_dir: str | None = Field(default=None, description="the folder that FEDUCA_DATA names, else ./data")
+    target: str = "label"  # of a folder: the column of its tables to predict ...
+    metric: Literal["accuracy", "auc", "r2"] = "accuracy"  # ... how models are judged ...
+    loss: Literal["cross-entropy", "squared-error"] | None = Field(
+        default=None, description="what goes with the metric"
+    )
+
+    @model_serializer(mode="wrap")
+    def _what_applies(self, everything: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Silos with files of their own are not dealt a data set, and the other way round: neither is written down."""
+        unused = DEALT if is_folder(self.data) else FOLDERS
+        return {key: value for key, value in everything(self).items() if key not in unused}
+
+
+DEALT = (  # entries of [task] that say how a data set is dealt to silos
+    "classes_per_client", "train_concentration", "validation_concentration", "validation_share", "test_share", "max_examples",
+)  # fmt: skip
+FOLDERS = ("target", "metric", "loss")  # those for a folder of silos' files alone
 
 
 class LocalTable(_Table):
@@ -207,6 +236,7 @@ class Recipe(_Table):
     seeds: list[int] = Field(default=[0], min_length=1)
     diagnostics: bool = False  # compute Eq. 2 and its curve for everybody, whether needed or not
     alone: bool = False  # train beside each silo's model the one it would have had alone, and record its test score
+    own: str | None = None  # the fingerprint of a task of the user's own that stands in for [task] and [engine]
     study: str = "main"  # which part of a larger study its cells belong to
     also: list[str] = []  # recipes whose cells are further parts of this study
     task: TaskTable = TaskTable()
@@ -314,12 +344,19 @@ class Recipe(_Table):
         return self.with_settings({"compare": [], "axes": []})
 
     def plain(self) -> dict[str, Any]:
-        """The resolved recipe without its tables of rows: what a run is."""
-        return self.model_dump(exclude={"compare", "axes", "smoke", "study", "also"})
+        """The resolved recipe without its tables of rows: what a run is. A task of the user's own is not described here."""
+        return self._of_the_run({"compare", "axes", "smoke", "study", "also"})
+
+    def _of_the_run(self, exclude: set[str]) -> dict[str, Any]:
+        what = self.model_dump(exclude=exclude)
+        if self.own is not None:
+            del what["engine"]
+            what["task"] = {"clients": self.task.clients}
+        return what
 
     def hash(self) -> str:
         """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
-        what = self.model_dump(exclude={"name", "seeds", "compare", "axes", "smoke", "checkpoint", "study", "also"})
+        what = self._of_the_run({"name", "seeds", "compare", "axes", "smoke", "checkpoint", "study", "also"})
         what["schema"] = SCHEMA
         for dotted, unused in _LATER.items():
             *path, last = dotted.split(".")
@@ -330,7 +367,7 @@ class Recipe(_Table):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
         """This recipe with some entries changed, validated again."""
-        return _validate(_updated(self.model_dump(), settings), self.name)
+        return _validate(_settled(_updated(self.model_dump(), settings), settings), self.name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -353,7 +390,8 @@ def load(source: str | Path | Mapping[str, Any], settings: Mapping[str, Any] | N
     else:
         tree, name = _read(str(source))
     tree.setdefault("name", name)
-    return _validate(_updated(tree, settings or {}), str(source) if not isinstance(source, Mapping) else name)
+    settings = settings or {}
+    return _validate(_settled(_updated(tree, settings), settings), name if isinstance(source, Mapping) else str(source))
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -441,6 +479,35 @@ def _updated(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
                 raise ConfigError(f"unknown key {dotted!r}; {part!r} is a value, not a table")
         here[last] = value
     return out
+
+
+def _settled(tree: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`tree` without what does not apply to it; where `settings` ask for such a thing, that is refused."""
+    task = tree.get("task", {})
+    if not isinstance(task, dict) or not isinstance(data := task.get("data", "digits"), str):
+        return tree  # which the schema refuses
+    if tree.get("own") is not None:
+        clients = {"clients": task["clients"]} if "clients" in task else {}
+        return {**{key: value for key, value in tree.items() if key != "engine"}, "task": clients}
+    if not is_folder(data):
+        for key in FOLDERS:
+            if task.get(key, TaskTable.model_fields[key].default) != TaskTable.model_fields[key].default:
+                raise ConfigError(
+                    f"task.{key} is {task[key]!r} with task.data {data!r}: it is for a folder of your own; leave it out"
+                )
+        return tree
+    for key in DEALT:
+        if f"task.{key}" in settings:
+            raise ConfigError(
+                f"task.{key} is {task[key]!r} with task.data {data!r}: a folder's silos have their data already; leave it out"
+            )
+    task = {key: value for key, value in task.items() if key not in DEALT}
+    if Path(data).is_dir():
+        there = len(entries(data)[0])
+        if settings.get("task.clients", there) != there:
+            raise ConfigError(f"task.clients is {task['clients']}, but {data} holds {there} silos: leave it out")
+        task["clients"] = there
+    return {**tree, "task": task}
 
 
 def _validate(tree: Mapping[str, Any], source: str) -> Recipe:

@@ -26,8 +26,12 @@ def print_run(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(row))
         return
-    accuracy, joined = display.percent(row["accuracy"]), display.percent(row["participation"])
-    typer.echo(f"accuracy {accuracy} %  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
+    metric, joined = row.get("metric", "accuracy"), display.percent(row["participation"])
+    unit = " %" if metric == "accuracy" else ""
+    shared = f"{metric} {display.scored(row['accuracy'], metric)}{unit}"
+    if row["accuracy"] is None:
+        shared = f"{metric} of silos' own {display.scored(row['deployed'], metric)}{unit} (there is no common test set)"
+    typer.echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
     typer.echo(f"written to {row['run_dir']}")
 
 

@@ -35,8 +35,8 @@ def _coloured(status: list[str] | Any) -> str:
 class Progress:
     """Watches one run after another; `total` runs of `rounds` rounds each."""
 
-    def __init__(self, rounds: int, total: int = 1) -> None:
-        self._rounds, self._total = rounds, total
+    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy") -> None:
+        self._rounds, self._total, self._metric = rounds, total, metric
         self._done = 0
         self._label = ""
         self._started = time.monotonic()
@@ -65,11 +65,15 @@ class Progress:
             satisfied = "-" if record.satisfied is None else f"{record.satisfied}/{len(clients.status)}"
             slack = "-" if record.slack is None else f"{record.slack:.4f}"
             print(
-                f"{self._label}: round {record.round}/{self._rounds}  accuracy {percent(record.accuracy)} %"
+                f"{self._label}: round {record.round}/{self._rounds}  {self._score(record)}"
                 f"  in {strip(clients.status)}  satisfied {satisfied}  slack {slack}  {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
+
+    def _score(self, record: RoundRecord) -> str:
+        said = scored(record.accuracy, self._metric)
+        return f"accuracy {said} %" if self._metric == "accuracy" else f"{self._metric} {said}"
 
     def end_of_run(self) -> None:
         self._done += 1
@@ -80,11 +84,11 @@ class Progress:
 
     def _table(self, record: RoundRecord, clients: ClientRecord, left: float) -> Table:
         table = Table(title=self._title())
-        for name in ("round", "accuracy %", "in", "satisfied", "slack", "time left"):
+        for name in ("round", heading(self._metric), "in", "satisfied", "slack", "time left"):
             table.add_column(name, justify="right" if name != "in" else "left")
         table.add_row(
             f"{record.round}/{self._rounds}",
-            percent(record.accuracy),
+            scored(record.accuracy, self._metric),
             f"{_coloured(clients.status)}  {record.joined}/{len(clients.status)}",
             "-" if record.satisfied is None else str(record.satisfied),
             "-" if record.slack is None else f"{record.slack:.4f}",
@@ -157,14 +161,27 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
     return _plain(table)
 
 
+def scored(value: float | None, metric: str = "accuracy") -> str:
+    """A score as it is printed: accuracy in percent, any other as it is."""
+    return percent(value) if metric == "accuracy" or value is None else f"{value:.3f}"
+
+
+def heading(metric: str) -> str:
+    return "accuracy %" if metric == "accuracy" else metric
+
+
 def comparison(rows: list[dict[str, Any]]) -> str:
-    """The table of `feduca compare`, as plain text."""
+    """The table of `feduca compare`, as plain text. Without a common test set silos' own scores stand in for the shared one."""
     table = Table(box=None, pad_edge=False, header_style="")
-    for name, right in (("method", 0), ("accuracy %", 1), ("participation %", 1), ("Eq. 1 holds %", 1), ("seconds", 1)):
+    metric = rows[0].get("metric", "accuracy")
+    shared = any(row["accuracy"] is not None for row in rows)
+    title = heading(metric) if shared else f"silos' own {heading(metric)}"
+    for name, right in (("method", 0), (title, 1), ("participation %", 1), ("Eq. 1 holds %", 1), ("seconds", 1)):
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     for row in rows:
         spread = row.get("accuracy_std")
-        accuracy = percent(row["accuracy"]) + ("" if spread is None else f" +- {100 * spread:.1f}")
+        accuracy = scored(row["accuracy"] if shared else row["deployed"], metric)
+        accuracy += "" if spread is None else f" +- {scored(spread, metric)}"
         shares = (percent(row["participation"]), percent(row["eq1_share"]))
         table.add_row(row["method"], accuracy, *shares, f"{row['seconds']:.1f}")
     return _plain(table)

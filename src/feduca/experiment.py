@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+import hashlib
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from feduca import mechanisms, utility
 from feduca.aggregation import Weighted
 from feduca.client import Behaviour
 from feduca.conduct import Conduct
 from feduca.config import Recipe
+from feduca.errors import ConfigError, DataError, InputError
 from feduca.federation import InProcess
+from feduca.folders import DATA_SETS, entries, is_folder
 from feduca.gate import Gate
 from feduca.memory import memories
 from feduca.offers import BestMixture, Global, LeastConcession, Offer
@@ -26,9 +33,13 @@ from feduca.participation import (
 )
 from feduca.personal import Nothing
 from feduca.plausibility import Plausibility
+from feduca.records import plain
 from feduca.reporting import Blurred, Inflate, ReportingPolicy, Truthful, Understate
 from feduca.rounds import Server
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
+
+if TYPE_CHECKING:
+    from feduca.tasks import TorchTask
 
 
 @dataclass(frozen=True)
@@ -43,13 +54,86 @@ class Experiment:
 
 def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
     """Everything a run needs. A `task` of the user's own replaces the recipe's `[task]` and `[engine]`."""
+    if task is not None and recipe.own not in (None, fingerprint(task)):
+        raise InputError(
+            "the task is not the one this run was made with (other data, model, metric, loss or engine): pass that one, or "
+            "start a new run"
+        )
     task = task or make_task(recipe, seed)
-    server = make_server(recipe, seed, task)
-    return Experiment(task, server, InProcess(task, make_behaviour(recipe, seed)), task.init(seed))
+    judge, level = getattr(task, "criterion", None), recipe.participation.confidence
+    if level > 0 and getattr(judge, "score", None) is not None:
+        raise ConfigError(
+            f"participation.confidence is {level} with the metric {getattr(judge, 'name', '')!r}: correct answers can be "
+            "counted, other scores cannot; use confidence 0"
+        )
+    server, behaviour = make_server(recipe, seed, task), make_behaviour(recipe, seed)
+    if recipe.own is not None or is_folder(recipe.task.data):  # silos bring their test parts, or do not
+        behaviour = replace(behaviour, untouched=bool(np.any(getattr(task, "test_examples", 0))))
+    return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
+
+
+def fingerprint(task: Task) -> str:
+    """A name for what a task of the user's own computes: its `fingerprint()`, else what can be seen of it from outside."""
+    if (told := getattr(task, "fingerprint", None)) is not None:
+        return str(told() if callable(told) else told)
+    seen = {
+        "type": type(task).__qualname__,
+        "silos": list(task.silos),
+        "examples": plain(task.examples),
+        "size": int(task.size),
+        "about": plain(getattr(task, "describe", dict)()),
+    }
+    return hashlib.sha256(json.dumps(seen, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def origin(recipe: Recipe, seed: int) -> tuple[str, str, int]:
+    """What the recipe's task depends on: a task that carries this is no other than the recipe's."""
+    return recipe.task.model_dump_json(), recipe.engine.model_dump_json(), seed
 
 
 def make_task(recipe: Recipe, seed: int) -> Task:
-    from feduca.tasks import build_task  # torch from here on
+    """The recipe's task."""
+    if recipe.own is not None:
+        raise InputError(
+            f"the run was made with a task of its own ({recipe.own}), which no recipe describes: go on, or export it, from "
+            "Python with task=..."
+        )
+    task = _own_files(recipe) if is_folder(recipe.task.data) else _dealt(recipe, seed)
+    object.__setattr__(task, "origin", origin(recipe, seed))
+    return task
+
+
+def _own_files(recipe: Recipe) -> TorchTask:
+    from feduca.tasks import build_own_task  # torch from here on
+
+    t, e = recipe.task, recipe.engine
+    if not Path(t.data).is_dir():
+        raise ConfigError(
+            f"task.data is {t.data!r}: choose one of {', '.join(DATA_SETS)}, or a folder that holds a file or a folder per silo"
+        )
+    there = len(entries(t.data)[0])
+    if there != t.clients:
+        raise DataError(
+            f"{t.data} holds {there} silos, the recipe says {t.clients}: it has changed; run the recipe again"
+        )
+    return build_own_task(
+        t.data,
+        model=t.model,
+        hidden=t.hidden,
+        target=t.target,
+        metric=t.metric,
+        loss=t.loss,
+        data_dir=t.data_dir,
+        engine=e.kind,
+        device=e.device,
+        precision=e.precision,
+        threads=e.threads,
+        **({} if e.chunk is None else {"chunk": e.chunk}),
+    )
+
+
+def _dealt(recipe: Recipe, seed: int) -> TorchTask:
+    from feduca.tasks import build_task
 
     t, e = recipe.task, recipe.engine
     options: dict[str, Any] = {} if e.chunk is None else {"chunk": e.chunk}

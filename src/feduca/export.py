@@ -50,23 +50,37 @@ class Exported:
     card: Mapping[str, Any]
     models: Mapping[str, Mapping[str, np.ndarray]]  # "global" and every silo's name -> arrays by name
 
-    def module(self, name: str = "global") -> nn.Module:
-        """One of the models as a PyTorch module in evaluation mode, for the library's own architectures."""
+    def module(self, name: str = "global", into: nn.Module | None = None) -> nn.Module:
+        """One of the models as a PyTorch module in evaluation mode; one of your own is loaded `into` a module you made."""
         import torch
 
         from feduca.tasks import models
 
         if name not in self.models:
             raise InputError(f"there is no model {name!r} in {self.path}; there are {', '.join(self.models)}")
+        state = {key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()}
         a = self.card["architecture"]
+        if into is not None:
+            try:
+                into.load_state_dict(state)
+            except RuntimeError as error:
+                why = " ".join(str(error).split())[:160]
+                raise InputError(f"{self.path} holds another model than the one given ({why})") from error
+            return into.eval()
         if not a or a["model"] not in models.NAMES:
             raise InputError(
-                f"{self.path} holds a model of your own ({a.get('model') if a else 'unknown'}); build it and load "
-                f"`models[{name!r}]` as its state dict"
+                f"{self.path} holds a model of your own ({a.get('model') if a else 'unknown'}); make one and pass it: "
+                f"module({name!r}, into=...)"
             )
-        make, _ = models.factory(a["model"], tuple(a["example_shape"]), a["classes"], hidden=a["hidden"])
+        make, _ = models.factory(
+            a["model"],
+            tuple(a["example_shape"]),
+            a["classes"],
+            hidden=a["hidden"] if a["model"] in models.LAYERED else None,
+            vocabulary=a.get("vocabulary", 0),
+        )
         module = make()
-        module.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()})
+        module.load_state_dict(state)
         return module.eval()
 
 
@@ -81,6 +95,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
     out = Path(out)
     result = runs.load(run)
     chosen, directory = api.recorded(run)
+    api.same_data(chosen, directory.path)
     if not chosen.checkpoint.keep and not checkpoint.existing(directory.checkpoints):
         raise InputError(
             f"{run} kept no models (checkpoint.keep = false): repeat it with"
@@ -91,8 +106,8 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None)
     silos = [f"silo {name}" if name == "global" else name for name in experiment.federation.silos]
     if len(experiment.theta) != len(point.state.theta) or len(silos) != len(point.state.examples):
         raise InputError(
-            f"{run} was run with a task of its own ({len(point.state.examples)} silos, {len(point.state.theta)} parameters); "
-            "export it from Python: feduca.export_models(RUN, DIR, task=...)"
+            f"{run} was run with another task ({len(point.state.examples)} silos, {len(point.state.theta)} numbers in a model): "
+            "export it from Python with that one, feduca.export_models(RUN, DIR, task=...)"
         )
     models = {"global": _named(experiment.task, point.state.theta)}
     scores: dict[str, Any] = {}
@@ -202,7 +217,8 @@ def _card(
             "model": about.get("model"),
             "example_shape": list(pool.example_shape),
             "classes": about.get("classes"),
-            "hidden": result.config["task"].get("hidden"),
+            "hidden": about.get("hidden"),
+            "vocabulary": about.get("vocabulary", 0),
         }
     return plain(
         {
@@ -216,6 +232,7 @@ def _card(
             "rule": result.config["participation"]["rule"],
             "offer": result.config["offer"]["kind"],
             "data": about.get("data"),
+            "metric": about.get("metric", "accuracy"),
             "parameters": int(task.size),
             "architecture": architecture,
             "summary": result.summary,
@@ -261,6 +278,11 @@ def _readme(card: Mapping[str, Any]) -> str:
     def percent(value: float | None) -> str:
         return "not measured" if value is None else f"{100 * value:.1f} %"
 
+    metric = card.get("metric", "accuracy")
+
+    def scored(value: float | None) -> str:
+        return percent(value) if metric == "accuracy" or value is None else f"{value:.3f}"
+
     summary, scores, silos = card["summary"], card["scores"], card["silos"]
     lines = [
         f"# {_text(card['name'])}: models of a federation",
@@ -273,15 +295,15 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         "## How it did",
         "",
-        f"- Shared model on the common test set: {percent(summary['accuracy'])} "
-        f"(mean of the last {min(10, card['rounds'])} rounds), {percent(summary['final_accuracy'])} after the last.",
+        f"- Shared model on the common test set, {_text(metric)}: {scored(summary['accuracy'])} "
+        f"(mean of the last {min(10, card['rounds'])} rounds), {scored(summary['final_accuracy'])} after the last.",
         f"- Participation: {percent(summary['participation'])} of silos and rounds.",
     ]
     if "validation" in scores:
         untouched = scores.get("test", {}).get("accuracy")
         lines += [
-            "- Silos' deployed models on their own validation data: "
-            f"{percent(mean(_numbers(scores['validation']['accuracy'])))} on average. "
+            f"- Silos' deployed models on their own validation data, {_text(metric)}: "
+            f"{scored(mean(_numbers(scores['validation']['accuracy'])))} on average. "
             "These data chose the models, so this flatters them.",
             "",
             "| silo | file | deploys | validation |" + (" untouched data |" if untouched else ""),
@@ -289,9 +311,9 @@ def _readme(card: Mapping[str, Any]) -> str:
         ]
         for k, name in enumerate(silos):
             kind = "its own model" if scores["own_model"][k] else "the offered model"
-            file, score = card["files"][name]["file"], percent(scores["validation"]["accuracy"][k])
+            file, score = card["files"][name]["file"], scored(scores["validation"]["accuracy"][k])
             row = f"| {_text(name)} | `{file}` | {kind} | {score} |"
-            lines.append(row + (f" {percent(untouched[k])} |" if untouched else ""))
+            lines.append(row + (f" {scored(untouched[k])} |" if untouched else ""))
     else:
         lines.append("- Silos keep their own models; only the shared one is here.")
     lines += [
@@ -303,7 +325,7 @@ def _readme(card: Mapping[str, Any]) -> str:
         "",
         'exported = feduca.load("this folder")',
         'arrays = exported.models["global"]  # by parameter name; a silo\'s name gives its own',
-        'module = exported.module("global")  # as a PyTorch module, for the library\'s architectures',
+        'module = exported.module("global")  # as a PyTorch module; of your own architecture: into=YourModule()',
         "```",
         "",
         "## Limits",

@@ -55,7 +55,10 @@ class RunResult:
 
     @property
     def accuracy(self) -> float | None:
-        """On the global test set, mean over the last ten rounds."""
+        """The score (`summary["metric"]`, where it is not accuracy) on the global test set, mean over the last ten rounds.
+
+        None without such a set: `summary["deployed"]` is the mean of what silos' deployed models score on their own data.
+        """
         return self.summary["accuracy"]
 
     @property
@@ -380,6 +383,15 @@ def state_of(path: str | Path) -> str | None:
         return json.loads((Path(path) / "status.json").read_text())["state"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def task_of(path: str | Path) -> dict[str, Any]:
+    """What a run directory says of its task; empty where it says nothing that can be read."""
+    try:
+        told = json.loads((Path(path) / "env.json").read_text())["task"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def nothing_kept(path: str | Path) -> str | None:

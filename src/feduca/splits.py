@@ -9,6 +9,7 @@ import numpy as np
 
 from feduca.config import Recipe
 from feduca.experiment import make_task
+from feduca.folders import is_folder
 from feduca.runs import check_writable
 
 WIDEST = 20  # more classes than this are not printed one by one
@@ -25,6 +26,8 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
         check_writable(pictures)
     task: Any = make_task(recipe.with_settings({"engine.device": "cpu", "engine.precision": "fp32"}), seed)
     labels, classes = task.pool.y.numpy(), int(task.about["classes"])
+    if not np.issubdtype(labels.dtype, np.integer):
+        labels, classes = np.zeros(len(labels), np.int64), 1  # values, not classes: examples are all there is to count
     counts = {
         part: table([silo.rows[part] for silo in task.members], labels, classes) for part in ("train", "validation")
     }
@@ -33,10 +36,13 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
     written = []
     if pictures is not None:
         t = recipe.task
-        split = f"{t.clients}-silos-{t.train_concentration}-{t.validation_concentration}"
-        target = pictures / f"{t.data}-{split}-s{seed}-{recipe.hash()[:4]}"
-        title = f"{t.data}, seed {seed}\nDirichlet concentration of a silo's classes: {t.train_concentration} for training, "
-        title += f"{t.validation_concentration} for validation"
+        name, dealt = Path(t.data).name, not is_folder(t.data)
+        split = f"{t.clients}-silos" + (f"-{t.train_concentration}-{t.validation_concentration}" if dealt else "")
+        target = pictures / f"{name}-{split}-s{seed}-{recipe.hash()[:4]}"
+        title = f"{name}, seed {seed}"
+        if dealt:
+            title += f"\nDirichlet concentration of a silo's classes: {t.train_concentration} for training, "
+            title += f"{t.validation_concentration} for validation"
         mask = np.array([[c in own for c in range(classes)] for own in holds])
         drawn = plot(counts["train"], counts["validation"], target, title=title, holds=mask)
         written = [str(path) for path in drawn]
@@ -62,8 +68,8 @@ def study_text(summary: list[dict[str, Any]], results: str) -> str:
 def text(shown: dict[str, Any]) -> str:
     """The counts as plain text: training / validation examples of each class, silo by silo."""
     width, classes = max(map(len, shown["silos"])), len(shown["train"][0])
-    lines = [f"{shown['data']}, seed {shown['seed']}: training/validation examples of each class"]
-    if classes <= WIDEST:
+    lines = [f"{shown['data']}, seed {shown['seed']}: training/validation examples{' of each class' * (classes > 1)}"]
+    if 1 < classes <= WIDEST:
         header = " ".join(f"{c:>5} {'':<4}" for c in range(classes))
         lines.append(f"{'class':<{width}} {header}".rstrip())
     for name, own, train, validation in zip(shown["silos"], shown["holds"], shown["train"], shown["validation"]):

@@ -70,6 +70,8 @@ class Task(Protocol):
         """Training examples per silo.
 
         A task may also have `validation_examples`, how many examples each silo's scores rest on; only a confidence asks for it.
+        `test_examples`, how many no decision sees: where some silo has them, models are scored on these, too. And
+        `fingerprint()`, a name for everything it computes, which goes into the name of a run.
         """
         ...
 

@@ -46,7 +46,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
 
 def test_a_round_that_asks_twice_draws_once(monkeypatch):
     drawn = []
-    monkeypatch.setattr(batches, "plan", lambda rows, clients, spec, round, seeds: drawn.append(round) or round)
+    monkeypatch.setattr(batches, "plan", lambda rows, clients, spec, round, *more: drawn.append(round) or round)
     ahead, who, spec = Ahead(), np.array([0]), LocalSpec(epochs=1, batch_size=2, lr=0.1)
     for round in range(4):
         for _ in range(2):

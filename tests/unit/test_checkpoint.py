@@ -219,7 +219,7 @@ def test_another_runs_checkpoint_is_not_used(interrupted, tmp_path):
 
 
 def test_another_task_is_noticed(interrupted):
-    with pytest.raises(CheckpointError, match="holds 4 silos, this run has 5"):
+    with pytest.raises(InputError, match="not the one this run was made with"):
         feduca.resume(interrupted[0], task=NumpyTask(5))
 
 

@@ -39,7 +39,7 @@ from feduca.work import Along
 from numpy_task import Merged, NumpyTask
 
 LEAST = {"mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "least-concession"}
-SMALL = {"rounds": 5, "task.clients": 4, "local.epochs": 1, "local.batch_size": 10, "task.test_share": 0.5}
+SMALL = {"rounds": 5, "task.clients": 4, "local.epochs": 1, "local.batch_size": 10}
 
 
 def scores(values, loss=None) -> Scores:

@@ -130,7 +130,7 @@ def test_parquet_if_pyarrow_is_there(tmp_path):
                 "a.csv": "x,label,split\n1,0,train\n1,1,validation\n",
                 "b.csv": "x,z,label,split\n1,1,0,train\n1,1,1,validation\n",
             },
-            r"shape \(2,\), silo a of \(1,\)",
+            r"silo b \(train\) has a column 'z', which silo a \(train\) has not",
         ),
         ({"a.csv": "x,label,split\n1,0,train\n1,-1,validation\n"}, "targets such as -1"),
     ],
@@ -146,3 +146,248 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(files, says, tmp_path):
 def test_not_a_folder(tmp_path):
     with pytest.raises(DataError, match="is not a folder"):
         read_folder(tmp_path / "nothing")
+
+
+# What a task of one's own is judged by --------------------------------------------------------------------------------
+
+
+def write_silos(folder, *, sizes=(12, 11), values=False, features=2):
+    """Archives of silos a, b, ... with so many training examples, and 9 to decide by."""
+    folder.mkdir(exist_ok=True)
+    for i, n in enumerate(sizes):
+        rng = np.random.default_rng(i)
+        parts = {}
+        for part, size in (("train", n), ("validation", 9)):
+            x = rng.normal(size=(size, features)).astype(np.float32)
+            y = x.sum(1) if values else (x[:, 0] > 0).astype(np.int64)
+            parts |= {f"x_{part}": x, f"y_{part}": y}
+        np.savez(folder / f"{'abcdef'[i]}.npz", **parts)
+    return str(folder)
+
+
+def refused(folder, kind=ConfigError, **how):
+    with pytest.raises(kind) as caught:
+        build_own_task(folder, **how)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_scores_that_are_undefined_for_a_silo_are_refused(tmp_path):
+    one_class = tmp_path / "one-class"
+    folder = write_silos(one_class)
+    content = dict(np.load(one_class / "b.npz"))
+    np.savez(one_class / "b.npz", **(content | {"y_validation": np.ones(9, np.int64)}))
+    assert "silo b (validation): auc needs both classes" in refused(folder, DataError, metric="auc")
+    build_own_task(folder, metric="accuracy")
+    np.savez(one_class / "b.npz", **(content | {"y_validation": np.full(9, 2)}))
+    assert "auc is for two classes" in refused(folder, DataError, metric="auc")
+    constant = tmp_path / "constant"
+    folder = write_silos(constant, values=True)
+    content = dict(np.load(constant / "a.npz"))
+    np.savez(constant / "a.npz", **(content | {"y_validation": np.full(9, 1.5)}))
+    assert "silo a (validation): r2 needs targets that differ" in refused(folder, DataError, metric="r2")
+    one = {"x_validation": content["x_validation"][:1], "y_validation": content["y_validation"][:1]}
+    np.savez(constant / "a.npz", **(content | one))
+    assert "silo a (validation): r2" in refused(folder, DataError, metric="r2")
+
+
+def test_labels_with_gaps(tmp_path):
+    folder = write_silos(tmp_path)
+    content = dict(np.load(tmp_path / "b.npz"))
+    np.savez(tmp_path / "b.npz", **(content | {"y_train": content["y_train"] * 1000}))
+    assert "the largest label is 1000 (silo b (train))" in refused(folder, DataError)
+    np.savez(tmp_path / "b.npz", **(content | {"y_train": content["y_train"] * 7}))
+    assert build_own_task(folder).about["classes"] == 8
+
+
+def fails(outputs, targets):
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        (lambda o, y: float("nan"), "returns nan"),
+        (lambda o, y: "good", "returns 'good'"),
+        (lambda o, y: o.argmax(1) == y, "returns an array of shape (9,)"),
+        (lambda o, y: o.argmax(1).float(), "AttributeError"),
+        (
+            fails,
+            "metric 'fails' fails with ZeroDivisionError: division by zero; it is given numpy arrays, outputs [9, 2]",
+        ),
+    ],
+)
+def test_a_metric_that_is_no_number_is_named(metric, says, tmp_path):
+    assert says in refused(write_silos(tmp_path), metric=metric)
+
+
+def test_a_metric_that_turns_out_undefined_later_is_named(tmp_path):
+    def confident(outputs, targets):
+        return float("nan") if np.abs(outputs).max() < 1e-9 else 1.0
+
+    task = build_own_task(write_silos(tmp_path), model="logistic", metric=confident)
+    with pytest.raises(ConfigError, match="metric 'confident' returns nan"):
+        task.evaluate(np.zeros((2, task.size)), np.arange(2), "validation")
+
+
+def test_what_functions_of_ones_own_are_given(tmp_path):
+    import torch
+
+    seen = {}
+
+    def metric(outputs, targets):
+        seen["metric"] = type(outputs), outputs.shape[1], type(targets), targets.ndim
+        return -float(np.abs(outputs[:, 0] - targets).mean())
+
+    def loss(outputs, targets):
+        seen["loss"] = type(outputs), outputs.shape[1], type(targets), targets.ndim
+        return (outputs[:, 0] - targets).abs()
+
+    folder = write_silos(tmp_path, values=True)
+    task = build_own_task(folder, model="logistic", metric=metric, loss=loss)
+    task.train(task.init(0).expand(2, -1), np.arange(2), LocalSpec(epochs=1, batch_size=4, lr=0.1), 0, 0)
+    assert seen == {"metric": (np.ndarray, 1, np.ndarray, 1), "loss": (torch.Tensor, 1, torch.Tensor, 1)}
+    assert (task.about["metric"], task.about["loss"]) == ("metric", "loss")
+    says = "must return a loss per example"
+    assert says in refused(folder, metric="r2", loss=lambda o, y: (o[:, 0] - y).abs().mean())
+    assert says in refused(folder, metric="r2", loss=lambda o, y: (o - y).abs())
+    assert says in refused(folder, metric="r2", loss=lambda o, y: 1.0)
+    assert says in refused(folder, metric="r2", loss=lambda o, y: y.abs())
+    assert 'your own metric with loss="squared-error"' in refused(folder, DataError, metric=metric)
+
+
+@pytest.mark.parametrize(
+    ("metric", "loss"), [("accuracy", "squared-error"), ("auc", "squared-error"), ("r2", "cross-entropy")]
+)
+def test_a_loss_that_does_not_go_with_the_metric(metric, loss, tmp_path):
+    assert "does not train for" in refused(write_silos(tmp_path), metric=metric, loss=loss)
+
+
+def test_a_loss_of_ones_own_for_classes(tmp_path):
+    import torch.nn.functional as F
+
+    def smooth(outputs, targets):
+        return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
+
+    assert build_own_task(write_silos(tmp_path), metric="accuracy", loss=smooth).about["classes"] == 2
+
+
+# Modules of one's own -------------------------------------------------------------------------------------------------
+
+
+def modules():
+    import torch
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self, cell):
+            super().__init__()
+            self.cell, self.out = cell(1, 4, batch_first=True), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.out(self.cell(x.unsqueeze(-1))[0][:, -1])
+
+    class Flow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.out(x) if x.sum() > 0 else self.out(2 * x)
+
+    class Item(Flow):
+        def forward(self, x):
+            return self.out(x / (1 + x.abs().max().item()))
+
+    class Pair(Flow):
+        def forward(self, x):
+            return self.out(x), x
+
+    def normed():
+        return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+    torch.manual_seed(0)
+    return {
+        "lstm": lambda: Recurrent(nn.LSTM),
+        "gru": lambda: Recurrent(nn.GRU),
+        "flow": Flow,
+        "item": Item,
+        "pair": Pair,
+        "normed": normed,
+        "plain": lambda: nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)),
+        "words": lambda: nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(4, 2)),
+    }
+
+
+SPEC = LocalSpec(epochs=2, batch_size=4, lr=0.1)
+
+
+def trained(task, spec=SPEC):
+    n = len(task.silos)
+    return task.train(task.init(0).expand(n, -1), np.arange(n), spec, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "flow", "item"])
+def test_what_cannot_be_stacked_is_trained_one_after_another(name, tmp_path, caplog):
+    folder, make = write_silos(tmp_path), modules()[name]
+    task = build_own_task(folder, model=make)
+    assert task.describe()["engine"]["kind"] == "sequential"
+    assert caplog.text.count("silos are trained one after another") == 1
+    reference = build_own_task(folder, model=make, engine="sequential")
+    assert trained(task).tolist() == trained(reference).tolist()
+    assert task.evaluate(trained(task), np.arange(2), "validation").accuracy.shape == (2,)
+
+
+def test_what_can_be_stacked_is(tmp_path, caplog):
+    task = build_own_task(write_silos(tmp_path), model=modules()["plain"])
+    assert task.describe()["engine"]["kind"] == "stacked"
+    assert not caplog.text
+
+
+def test_a_model_that_is_none(tmp_path):
+    folder = write_silos(tmp_path)
+    assert "the model returns a tuple" in refused(folder, model=modules()["pair"])
+    assert "model is 3" in refused(folder, model=3)
+    assert "returns dict" in refused(folder, model=dict)
+
+
+def test_batch_norm_leaves_a_last_batch_of_one_out(tmp_path):
+    folder = write_silos(tmp_path, sizes=(8, 9))  # 9 = 4 + 4 + 1
+    thetas = [
+        trained(build_own_task(folder, model=modules()["normed"], engine=kind)) for kind in ("stacked", "sequential")
+    ]
+    np.testing.assert_allclose(thetas[0], thetas[1], atol=1e-5)
+    entries = build_own_task(folder, model=modules()["normed"]).layout.unpack(thetas[0])
+    assert entries["1.num_batches_tracked"].tolist() == [4, 4]  # two epochs of two batches for both
+    with pytest.raises(ConfigError, match=r"local\.batch_size is 1"):
+        trained(build_own_task(folder, model=modules()["normed"]), LocalSpec(epochs=1, batch_size=1, lr=0.1))
+    lonely = write_silos(tmp_path / "lonely", sizes=(8, 1))
+    assert "silo b has 1 training example" in refused(lonely, DataError, model=modules()["normed"])
+    trained(build_own_task(lonely, model=modules()["plain"]))  # others do not mind
+
+
+def test_hidden_layers_only_where_there_are_some(tmp_path):
+    folder = write_silos(tmp_path)
+    assert "whose layers are fixed" in refused(folder, model="logistic", hidden=[3])
+    assert "beside a model of your own" in refused(folder, model=modules()["plain"], hidden=[3])
+
+
+def test_images_and_whole_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def write(name, **x):
+        (tmp_path / name).mkdir()
+        arrays = {f"x_{part}": make(6) for part, make in (("train", x["x"]), ("validation", x["x"]))}
+        np.savez(tmp_path / name / "a.npz", **arrays, y_train=[0, 1] * 3, y_validation=[0, 1] * 3)
+        return str(tmp_path / name)
+
+    grey = write("grey", x=lambda n: rng.normal(size=(n, 28, 28)).astype(np.float32))
+    assert build_own_task(grey, model="cnn").pool.example_shape == (1, 28, 28)
+    first = write("first", x=lambda n: rng.normal(size=(n, 3, 32, 32)))
+    assert "rows x columns x channels" in refused(first, DataError, model="cnn")
+    counts = write("counts", x=lambda n: rng.integers(0, 5, size=(n, 2)))
+    trained(build_own_task(counts, model="mlp"))
+    trained(build_own_task(counts, model=modules()["plain"]))
+    task = build_own_task(counts, model=modules()["words"])
+    assert str(task.pool.x.dtype) == "torch.int64"
+    trained(task)

@@ -27,10 +27,13 @@ def style(index: int) -> tuple[str, Sequence[int], str]:
     return OKABE_ITO[index % len(OKABE_ITO)], DASHES[index // len(OKABE_ITO) % len(DASHES)], SHAPES[index % len(SHAPES)]
 
 
-def charts(methods: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Every chart of the page, by name. `methods` fixes who gets which colour; `rounds` the common axis."""
+def charts(methods: Sequence[str], rounds: int, score: str = "accuracy") -> dict[str, Any]:
+    """Every chart of the page, by name. `methods` fixes who gets which colour; `rounds` the common axis.
+
+    `score` is what models are judged by: the column is called accuracy, whatever it is.
+    """
     return {
-        "accuracy": over_rounds("accuracy", "accuracy of the shared model", methods, rounds),
+        "accuracy": over_rounds("accuracy", f"{score} of the shared model", methods, rounds, score),
         "participation": over_rounds("participation", "share of silos that joined", methods, rounds),
         "curve": utility_curve(),
         "slack": one_line("slack", "slack (sum over silos)", rounds),
@@ -66,7 +69,12 @@ def _some(rounds: int, most: int = 60) -> str:
     return f"datum.round % {max(1, rounds // most)} == 0"
 
 
-def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> Any:
+def titles(score: str = "accuracy") -> dict[str, str]:
+    """What the charts are called."""
+    return TITLES | {"accuracy": f"{score[:1].upper()}{score[1:]} of the shared model"}
+
+
+def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int, score: str = "accuracy") -> Any:
     """One line per method: the mean over seeds, and the band from the lowest to the highest seed."""
     styles = [style(i) for i in range(len(methods))]
     legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=340, symbolStrokeWidth=2, symbolOpacity=1)
@@ -74,7 +82,12 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> A
     colour = alt.Color("method:N", scale=alt.Scale(domain=domain, range=[s[0] for s in styles]), legend=legend)
     dash = alt.StrokeDash("method:N", scale=alt.Scale(domain=domain, range=[list(s[1]) for s in styles]), legend=legend)
     shape = alt.Shape("method:N", scale=alt.Scale(domain=domain, range=[s[2] for s in styles]), legend=legend)
-    y = alt.Y(f"mean({name}):Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    share = score == "accuracy"  # a share of something; another score may be anything
+    y = alt.Y(
+        f"mean({name}):Q",
+        title=title,
+        **({"scale": alt.Scale(domain=[0, 1]), "axis": alt.Axis(format="%")} if share else {}),
+    )
     pick = alt.selection_point(name=f"pick_{name}", fields=["method"], bind="legend")
     faint = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
     base = alt.Chart(alt.NamedData("all")).transform_filter(f"isValid(datum.{name})")
@@ -87,7 +100,7 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int) -> A
     tooltip = [
         alt.Tooltip("method:N"),
         alt.Tooltip("round:Q"),
-        alt.Tooltip(f"mean({name}):Q", title=name, format=".1%"),
+        alt.Tooltip(f"mean({name}):Q", title=name if share else score, format=".1%" if share else ".3f"),
     ]
     line = base.mark_line(strokeWidth=2).encode(
         x=_x(rounds), y=y, color=colour, strokeDash=dash, opacity=faint, tooltip=tooltip

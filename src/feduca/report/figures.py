@@ -86,7 +86,9 @@ def _filled(data: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]
 
     methods = list(dict.fromkeys(run["label"] for run in data["runs"]))
     rounds = max(run["done"] for run in data["runs"])
-    drawn = {name: chart.properties(width=WIDTH) for name, chart in charts.charts(methods, rounds).items()}
+    drawn = {
+        name: chart.properties(width=WIDTH) for name, chart in charts.charts(methods, rounds, data["score"]).items()
+    }
     everything = charts.all_rows(data)
     for name in ("accuracy", "participation"):
         if any(row.get(name) is not None for row in everything):

@@ -23,6 +23,7 @@
   const fill = (element, children) => element.replaceChildren(...children);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const percent = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(1) + " %");
+  const scored = (x) => (data.score === "accuracy" || x === null || x === undefined ? percent(x) : x.toFixed(3));
   const plain = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 0.001 || x === 0 ? x.toFixed(4) : x.toExponential(1));
   const real = (x) => (x === null || x === undefined ? null : x * SCALE);
   const run = () => data.runs[chosen];
@@ -67,7 +68,7 @@
     const head = data.titles[name] + ". ";
     if (name === "curve") return head + sentence();
     const column = COLUMN[name] ?? name;
-    const format = name === "accuracy" || name === "participation" ? percent : plain;
+    const format = name === "accuracy" ? scored : name === "participation" ? percent : plain;
     const over = name === "accuracy" || name === "participation" ? data.runs : [run()];
     return head + over.slice(0, 12).map((r) => {
       const values = (r.series[column] ?? []).filter((v) => v !== null);
@@ -275,7 +276,7 @@
     if (!e) return "No details of single silos are kept for this run.";
     const [why, used, announced, gamma, u, r2, own, offered, concession] = e, at = r.details.rounds[snapshot()];
     const t = nearest(r.strip_rounds, at), word = STATUS[r.strip[silo]?.[t]]?.word ?? "absent", parts = [`${r.silos[silo]}, round ${at}: ${word}${why ? " (" + why + ")" : ""}.`];
-    if (own !== null && offered !== null) parts.push(`The offered model scored ${percent(real(offered))} on its validation data, its own ${percent(real(own))}.`);
+    if (own !== null && offered !== null) parts.push(`The offered model scored ${scored(real(offered))} on its validation data, its own ${scored(real(own))}.`);
     if (concession) parts.push(`The offer conceded c = ${real(concession).toFixed(2)}.`);
     if (used !== null) parts.push(`Its weight in the new model is ${real(used).toFixed(3)}.`);
     if (gamma !== null && u !== null && announced !== null) {
@@ -290,14 +291,14 @@
     $("title").textContent = many ? `${data.runs[0].name}: ${data.runs.length} runs` : `${run().name}: ${run().label}`;
     const wanted = data.verdict.join("\n");
     if ($("verdict").dataset.said !== wanted) { fill($("verdict"), data.verdict.map((text) => make("p", text))); $("verdict").dataset.said = wanted; }
-    const columns = [["method", "method"], ["accuracy", "accuracy"], ["participation", "participation"], ["promise_kept", "promise kept"], ["jensen", "Jensen gaps"], ["discrepancy", "discrepancy"], ["r2", "R² of fits"], ["fallbacks", "fallbacks"], ["seconds", "seconds"]];
+    const columns = [["method", "method"], ["accuracy", data.score], ["participation", "participation"], ["promise_kept", "promise kept"], ["jensen", "Jensen gaps"], ["discrepancy", "discrepancy"], ["r2", "R² of fits"], ["fallbacks", "fallbacks"], ["seconds", "seconds"]];
     const head = make("tr");
     columns.forEach(([, name]) => head.append(make("th", name, { scope: "col" })));
     const rows = data.table.map((row) => {
       const tr = make("tr");
       columns.forEach(([key]) => {
-        let text = key === "method" ? row.method + (row.seeds > 1 ? ` (${row.seeds} seeds)` : "") : key === "accuracy" || key === "participation" ? percent(row[key]) : key === "fallbacks" ? String(row[key] ?? 0) : key === "seconds" ? (row[key] ?? 0).toFixed(1) : plain(row[key]);
-        if (key === "accuracy" && row.accuracy_std !== null) text += ` ± ${(100 * row.accuracy_std).toFixed(1)}`;
+        let text = key === "method" ? row.method + (row.seeds > 1 ? ` (${row.seeds} seeds)` : "") : key === "accuracy" ? scored(row[key]) : key === "participation" ? percent(row[key]) : key === "fallbacks" ? String(row[key] ?? 0) : key === "seconds" ? (row[key] ?? 0).toFixed(1) : plain(row[key]);
+        if (key === "accuracy" && row.accuracy_std !== null) text += ` ± ${data.score === "accuracy" ? (100 * row.accuracy_std).toFixed(1) : row.accuracy_std.toFixed(3)}`;
         tr.append(make("td", text));
       });
       return tr;

@@ -63,14 +63,18 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     data = payload(runs)
     methods = tuple(dict.fromkeys(run["label"] for run in data["runs"]))
     rounds = max([run["planned"] or 0 for run in data["runs"]] + [run["done"] for run in data["runs"]])
-    return data | {"charts": _specs(methods, rounds), "titles": charts.TITLES, "bounds": charts.BOUNDS}
+    return data | {
+        "charts": _specs(methods, rounds, data["score"]),
+        "titles": charts.titles(data["score"]),
+        "bounds": charts.BOUNDS,
+    }
 
 
 @cache
-def _specs(methods: tuple[str, ...], rounds: int) -> dict[str, Any]:
+def _specs(methods: tuple[str, ...], rounds: int, score: str) -> dict[str, Any]:
     from feduca.report.charts import charts
 
-    return {name: chart.to_dict() for name, chart in charts(methods, rounds).items()}
+    return {name: chart.to_dict() for name, chart in charts(methods, rounds, score).items()}
 
 
 def render(data: Mapping[str, Any]) -> str:

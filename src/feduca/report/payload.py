@@ -44,6 +44,7 @@ def payload(runs: Sequence[Run]) -> dict[str, Any]:
     notes: list[str] = []
     allowed = _shared(DETAIL_CHARACTERS, [_detail_size(run) * len(run.clients) for run in runs])
     shown = [_run(run, name, shares, most, notes) for run, name, most in zip(runs, names, allowed)]
+    scores = {run.score for run in runs}
     head = verdict(runs[0]) if shares == 1 else [comparison(runs, names)]
     return {
         "verdict": head,
@@ -51,6 +52,7 @@ def payload(runs: Sequence[Run]) -> dict[str, Any]:
         "table": _table(runs, names),
         "notes": list(dict.fromkeys(notes)),
         "grid": GRID,
+        "score": scores.pop() if len(scores) == 1 else "score",
     }
 
 

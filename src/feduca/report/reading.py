@@ -94,6 +94,12 @@ class Run:
         return text(entries.get(key, default)) if isinstance(entries, Mapping) else default
 
     @property
+    def score(self) -> str:
+        """What its figures called accuracy are: accuracy, or the metric of the task."""
+        task = self.environment.get("task")
+        return (text(task.get("metric"))[:40] if isinstance(task, Mapping) else "") or "accuracy"
+
+    @property
     def planned(self) -> int | None:
         """Rounds the recipe asks for."""
         rounds = self.config.get("rounds")

@@ -25,6 +25,11 @@ def percent(value: Number) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
 
+def scored(value: Number, score: str) -> str:
+    """A score in words: accuracy in percent, any other as it is."""
+    return percent(value) if score == "accuracy" or value is None else f"{score} {value:.3f}"
+
+
 def figures(run: Run) -> dict[str, Number]:
     """The figures of a run so far, from its records."""
 
@@ -96,7 +101,7 @@ def verdict(run: Run) -> list[str]:
         f"{_mood(share)}: {percent(share)} of silos took part on average over {_count(done, 'round')}, "
         + ("" if silos == 0 else f"{_joined_last(run)} of {silos} in the last, ")
         + (
-            f"and the shared model reaches {percent(said['accuracy'])} (mean of the last {min(LAST, done)} rounds)."
+            f"and the shared model reaches {scored(said['accuracy'], run.score)} (mean of the last {min(LAST, done)} rounds)."
             if said["accuracy"] is not None
             else "and there is no common test set to score the shared model on."
         )
@@ -119,15 +124,16 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
         return f"{_count(len(runs), 'seed')} of {names[0]}."
     means = {name: {key: average(f[key] for f in found) for key in found[0]} for name, found in rows.items()}
     free = {n: m["participation"] for n, m in means.items() if n not in forced and m["participation"] is not None}
-    scored = {n: m["accuracy"] for n, m in means.items() if m["accuracy"] is not None}
+    reached = {n: m["accuracy"] for n, m in means.items() if m["accuracy"] is not None}
     said = f"{len(rows)} methods side by side. "
     if free:
         most, least = max(free, key=lambda n: free[n] or 0), min(free, key=lambda n: free[n] or 0)
         said += f"Of those that let silos choose, {most} keeps most of them ({percent(free[most])})"
         said += f" and {least} fewest ({percent(free[least])}). " if least != most else ". "
-    if scored:
-        best = max(scored, key=lambda n: scored[n] or 0)
-        said += f"The most accurate shared model is that of {best} ({percent(scored[best])})."
+    if reached and len({run.score for run in runs}) == 1:
+        best, score = max(reached, key=lambda n: reached[n] or 0), runs[0].score
+        most = "most accurate" if score == "accuracy" else "best"
+        said += f"The {most} shared model is that of {best} ({scored(reached[best], score)})."
     return said.strip()
 
 
@@ -176,7 +182,8 @@ def _promise(run: Run, said: Mapping[str, Number]) -> str:
     if kept is None:
         return "No utility curve was estimated, so nothing was promised."
     side = "above" if kept >= 0 else "below"
-    unit = "points of accuracy" if run.setting("utility", "metric", "accuracy") == "accuracy" else "hundredths of loss"
+    own = "points of accuracy" if run.score == "accuracy" else f"hundredths of {run.score}"
+    unit = own if run.setting("utility", "metric", "accuracy") == "accuracy" else "hundredths of loss"
     return f"What silos got was on average {abs(100 * kept):.1f} {unit} {side} what their curves had promised."
 
 

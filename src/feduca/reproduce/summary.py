@@ -121,6 +121,8 @@ def _members(results: Sequence[RunResult]) -> float | None:
 
 def _split(config: Mapping[str, Any]) -> str:
     task = config["task"]
+    if "train_concentration" not in task:
+        return "its own"  # silos' files
     return f"{float(task['train_concentration'])},{float(task['validation_concentration'])}"
 
 

@@ -36,18 +36,24 @@ class Plan:
         return len(self.index)
 
 
-def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints) -> Plan:
+def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints, least: int = 1) -> Plan:
     """The batches of one round: `rows[K]` are the clients' training rows, `clients[K]` and `seeds[K]` name streams.
 
-    Each epoch is a fresh permutation; the last batch of an epoch may be smaller and is a mini-batch like any other.
+    Each epoch is a fresh permutation; the last batch of an epoch may be smaller and is a mini-batch like any other, but
+    where a model needs at least 2 examples in a batch (`least`; batch norm), a last batch of one is left out of the epoch.
     """
     if spec.epochs < 0 or spec.batch_size < 1:
         raise ConfigError(
             f"local.epochs is {spec.epochs} and local.batch_size {spec.batch_size}: choose epochs of at least 0 and "
             "batches of at least 1"
         )
+    if spec.batch_size < least:
+        raise ConfigError(
+            f"local.batch_size is {spec.batch_size}: the model's batch norm needs at least {least} examples in a batch"
+        )
     batch = min(spec.batch_size, max(len(r) for r in rows))
-    per_epoch = [-(-len(r) // batch) for r in rows]
+    used = [len(r) - len(r) % batch if len(r) % batch < least else len(r) for r in rows]  # examples of an epoch
+    per_epoch = [-(-n // batch) for n in used]
     steps = spec.epochs * max(per_epoch)
     index = np.empty((steps, len(rows), batch), dtype=np.int64)
     sizes = np.zeros((steps, len(rows)), dtype=np.int64)
@@ -55,11 +61,11 @@ def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int,
 
     def draw(k: int) -> None:
         own = rows[k]
-        n, own_steps = len(own), per_epoch[k] * spec.epochs
+        n, own_steps = used[k], per_epoch[k] * spec.epochs
         rng = stream(int(seeds[k]), "batches", round, int(clients[k]))
         padded = np.zeros((spec.epochs, per_epoch[k] * batch), dtype=np.int64)  # positions in `own`
         for epoch in range(spec.epochs):
-            padded[epoch, :n] = rng.permutation(n)
+            padded[epoch, :n] = rng.permutation(len(own))[:n]
         index[:own_steps, k] = own[padded].reshape(own_steps, batch)
         index[own_steps:, k] = own[0]
         full = np.full(per_epoch[k], batch)
@@ -94,7 +100,14 @@ class Ahead:
         return Ahead, ()
 
     def plan(
-        self, silos: Ints, rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints
+        self,
+        silos: Ints,
+        rows: Sequence[np.ndarray],
+        clients: Ints,
+        spec: LocalSpec,
+        round: int,
+        seeds: Ints,
+        least: int = 1,
     ) -> Plan:
         """The same as `plan`; `silos[K]` says whose `rows` these are."""
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="batches")
@@ -102,6 +115,6 @@ class Ahead:
         kept = {key: future for key, future in list(self._drawn.items()) if round <= key[0] <= round + 1}
         for when in (round, round + 1):
             if (when, asked) not in kept:
-                kept[when, asked] = self._thread.submit(plan, rows, clients, spec, when, seeds)
+                kept[when, asked] = self._thread.submit(plan, rows, clients, spec, when, seeds, least)
         self._drawn = kept
         return kept[round, asked].result()

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from feduca.errors import ConfigError, DataError
+from feduca.folders import checksum
 from feduca.rng import stream
 from feduca.tasks import models
 from feduca.tasks.datasets import Dataset, load
 from feduca.tasks.datasets.silos import read_folder
-from feduca.tasks.metrics import Score, criterion, cross_entropy
+from feduca.tasks.metrics import Criterion, Score, auc, check, criterion
 from feduca.tasks.partition import Partition, split, table
 from feduca.tasks.pool import Pool
 from feduca.tasks.task import Settings, Silo, TorchTask
@@ -113,41 +114,98 @@ def build_own_task(
 ) -> TorchTask:
     """A task over a user's own silos: a folder of files (see datasets.silos). Each silo keeps its own parts and size.
 
-    `metric` is accuracy or auc (classes), r2 (values), or a function of outputs `[n, outputs]` and targets `[n]`;
-    `loss` is cross-entropy or squared-error (by default what goes with the metric), or a function that returns a loss
-    per example.
+    `model` and `hidden` are as in `build_task`. `target` names the column of a table to predict. `metric` is accuracy or auc
+    (classes), r2 (values), or a function of numpy arrays, outputs `[n, outputs]` and targets `[n]`, that returns a number,
+    higher is better. `loss` is cross-entropy or squared-error (by default what goes with the metric), or a function of torch
+    tensors, outputs and targets alike, that returns a loss per example. Where both are functions, targets that are whole
+    numbers are classes for the models with a name, and a module may give any number of outputs.
     """
     settings = Settings(engine, device, precision, chunk, threads)
     settings.check()
-    files = read_folder(folder, target)
     judge = criterion(metric, loss)
+    files = read_folder(folder, target)
     parts = [(name, part, x, y) for name, by_part in files.silos.items() for part, (x, y) in by_part.items()]
-    y_all = np.concatenate([y for *_, y in parts])
-    if judge.loss is cross_entropy:
-        if not np.issubdtype(y_all.dtype, np.integer) or y_all.min() < 0:
-            odd = next((y for y in y_all.tolist() if y < 0 or y != round(y)), y_all[0])
-            raise DataError(
-                f"{folder}: targets such as {odd} are not classes 0, 1, ...: number the classes, or use the metric r2"
-            )
-        outputs = max(2, int(y_all.max()) + 1)
-    else:
-        outputs, y_all = 1, y_all.astype(np.float32)
+    everything = [(f"silo {name} ({part})", y) for name, part, _, y in parts]
+    if files.test is not None:
+        everything.append(("the global test set", files.test[1]))
+    outputs, kind = _targets(folder, judge, everything)
+    names = [name for name, *_ in parts]
     starts = np.cumsum([0, *(len(y) for *_, y in parts)])
-    rows: dict[str, dict[str, np.ndarray]] = {name: {} for name in files.silos}
+    rows: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
     for (name, part, _, y), start in zip(parts, starts):
         rows[name][part] = np.arange(start, start + len(y))
     members = tuple(Silo(name, by_part, client=k) for k, (name, by_part) in enumerate(rows.items()))
-    pool = Pool.of(np.concatenate([x for _, _, x, _ in parts]), y_all, device=device)
-    test = None if files.test is None else Pool.of(files.test[0], files.test[1].astype(y_all.dtype), device=device)
-    if test is not None and judge.loss is cross_entropy and int(test.y.max()) >= outputs:
-        raise DataError(
-            f"{folder}: the global test set has class {int(test.y.max())}, which no silo has: check the labels"
-        )
+    x_all = np.concatenate([x for _, _, x, _ in parts])
+    words = _reads_words(model, x_all)
+    pool = Pool.of(_inputs(x_all, model, words), np.concatenate([y for *_, y in parts]).astype(kind), device=device)
+    test = None
+    if files.test is not None:
+        test = Pool.of(_inputs(files.test[0], model, words), files.test[1].astype(kind), device=device)
     source = Dataset(folder, *(np.empty(0),) * 4, classes=outputs, labels=())
     make, weights = _factory(model, hidden, pool, source, data_dir)
-    _check_output(make, pool, outputs)
-    about = {"data": folder, "classes": outputs, "model": _model_name(model), "weights": weights, "metric": judge.name}
+    outputs = _check_output(make, pool, outputs, exactly=judge.targets is not None or isinstance(model, str))
+    scored = {f"silo {name} ({part})": y.astype(kind) for name, part, _, y in parts if part != "train"}
+    if files.test is not None:
+        scored["the global test set"] = files.test[1].astype(kind)
+    check(judge, outputs, scored)
+    about = {
+        "data": str(folder),
+        "files": checksum(folder),
+        "classes": outputs,
+        "model": _model_name(model),
+        "weights": weights,
+        "hidden": None if hidden is None else list(hidden),
+        "metric": judge.name,
+        "loss": judge.loss_name,
+    }
     return TorchTask(make, members, pool, test, judge, settings, about)
+
+
+def _targets(folder: str, judge: Criterion, parts: Sequence[tuple[str, np.ndarray]]) -> tuple[int, type]:
+    """How many outputs a model needs for these targets, and the type they are kept in."""
+    whole = all(y.dtype.kind == "i" and y.min(initial=0) >= 0 for _, y in parts)
+    if judge.targets == "values" or (judge.targets is None and not whole):
+        return 1, np.float32
+    if not whole:
+        where, y = next((where, y) for where, y in parts if y.dtype.kind != "i" or y.min(initial=0) < 0)
+        odd = next(value for value in y.tolist() if value < 0 or value != round(value))
+        raise DataError(
+            f"{folder}: targets such as {odd} ({where}) are not classes 0, 1, ...: number the classes, or, for values, use "
+            'metric="r2", or your own metric with loss="squared-error"'
+        )
+    silos = [(where, y) for where, y in parts if where != "the global test set"]
+    largest = max(silos, key=lambda item: item[1].max(initial=0))
+    classes, examples = max(2, int(largest[1].max()) + 1), sum(len(y) for _, y in silos)
+    if classes > max(2, examples):
+        raise DataError(
+            f"{folder}: the largest label is {classes - 1} ({largest[0]}), which would be {classes} classes for {examples} "
+            "examples: number the classes 0, 1, ... without gaps"
+        )
+    for where, y in parts[len(silos) :]:
+        if int(y.max()) >= classes:
+            raise DataError(f"{folder}: {where} has class {int(y.max())}, which no silo has: check the labels")
+    if judge.score is auc and classes > 2:
+        raise DataError(
+            f"{folder}: auc is for two classes, 0 and 1, and {largest[0]} has class {classes - 1}: use accuracy, or a metric of "
+            "your own"
+        )
+    return classes, np.int64
+
+
+def _reads_words(model: Model, x: np.ndarray) -> bool:
+    """Whether inputs are numbers of words: whole numbers for a module that looks them up."""
+    if x.dtype != np.int64 or isinstance(model, str):
+        return False
+    with torch.random.fork_rng(devices=[]):
+        module = model if isinstance(model, nn.Module) else _made(model)
+    return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules())
+
+
+def _inputs(x: np.ndarray, model: Model, words: bool) -> np.ndarray:
+    """Inputs as the pool takes them: whole numbers that are not words are numbers like any other; a grey image has 1 channel."""
+    if x.dtype == np.int64 and not words:
+        x = x.astype(np.float32)
+    return x[..., None] if isinstance(model, str) and model in models.IMAGES and x.ndim == 3 else x
 
 
 def _members(partition: Partition, kept: np.ndarray | None) -> tuple[Silo, ...]:
@@ -177,10 +235,16 @@ def _pools(source: Dataset, device: str) -> tuple[Pool, Pool]:
 def _factory(
     model: Model, hidden: Sequence[int] | None, pool: Pool, source: Dataset, data_dir: str | None
 ) -> tuple[Callable[[], nn.Module], str]:
+    if not isinstance(model, str) and hidden is not None:
+        raise ConfigError(
+            f"hidden is {list(hidden)} beside a model of your own: set its layers there, and leave hidden out"
+        )
     if isinstance(model, nn.Module):
         return lambda: model, "the module's own"
     if callable(model):
         return model, "as the function makes them"
+    if not isinstance(model, str):
+        raise ConfigError(f"model is {model!r}: give a name, a torch.nn.Module or a function that makes one")
     return models.factory(
         model, pool.example_shape, source.classes, hidden=hidden, vocabulary=source.vocabulary, data_dir=data_dir
     )
@@ -192,22 +256,36 @@ def _model_name(model: Model) -> str:
     return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", "a function")
 
 
-def _check_output(make: Callable[[], nn.Module], pool: Pool, outputs: int) -> None:
-    """A model must give `outputs` numbers per example."""
+def _made(make: Callable[[], nn.Module]) -> nn.Module:
+    module = make()
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"the function that makes the model returns {type(module).__name__}: it must be a torch.nn.Module"
+        )
+    return module
+
+
+def _check_output(make: Callable[[], nn.Module], pool: Pool, outputs: int, exactly: bool = True) -> int:
+    """A model must give `outputs` numbers per example, or (not `exactly`) any number of them; how many it gives."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        module = make().to("cpu").eval()
+        module = _made(make).to("cpu").eval()
         sample = Pool(pool.x[:2].cpu(), pool.y[:2].cpu(), _cpu(pool.mean), _cpu(pool.std))
         try:
-            shape = tuple(module(sample.examples(torch.arange(2))).shape)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"the model does not take examples of shape {pool.example_shape}: {str(error).splitlines()[0]}"
-            ) from error
-    if shape != (2, outputs):
+            made = module(sample.examples(torch.arange(2)))
+        except Exception as error:  # whatever a module of the user's may raise
+            why = (str(error).splitlines() or [""])[0] or type(error).__name__
+            raise ConfigError(f"the model does not take examples of shape {pool.example_shape}: {why}") from error
+    if not isinstance(made, torch.Tensor):
+        raise ConfigError(
+            f"the model returns a {type(made).__name__}: it must return one tensor, [examples, {outputs}]"
+        )
+    shape = tuple(made.shape)
+    if shape != (2, outputs) and (exactly or len(shape) != 2 or shape[0] != 2):
         raise ConfigError(
             f"the model turns 2 examples into shape {shape}: it must be (2, {outputs}), one output per class "
             "(a single one for values)"
         )
+    return shape[1]
 
 
 def _cpu(value: torch.Tensor | None) -> torch.Tensor | None:

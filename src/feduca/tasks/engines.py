@@ -8,6 +8,7 @@ finished client does not move while others still train, and padded examples weig
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -291,6 +292,58 @@ class Stacked:
         with torch.no_grad():
             stems = model.stem(first, x), model.stem(last, x)
         return at_native
+
+
+def unstackable(engine: Stacked) -> str | None:
+    """Why K models of a user's cannot be computed at once; None where they can.
+
+    Tried, not guessed: outputs and gradients of two models on two examples each, in training and in evaluation mode.
+    """
+    if engine.native is not None:
+        return None
+    try:
+        _try(engine, 2, engine.forward)
+    except Exception as error:  # whatever a module of the user's may raise
+        return (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0][:160]
+    return None
+
+
+def least_batch(engine: Sequential | Stacked) -> int:
+    """How many examples a mini-batch of a user's module must have: 2 where its batch norm fails on one."""
+    norms = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in engine.module.modules())
+    if not norms or (isinstance(engine, Stacked) and engine.native is not None):
+        return 1
+    try:
+        _try(
+            engine, 1, lambda entries, x: functional_call(engine.module, {n: e[0] for n, e in entries.items()}, (x[0],))
+        )
+    except ValueError:  # "Expected more than 1 value per channel when training"
+        return 2
+    return 1
+
+
+def _try(engine: Sequential | Stacked, batch: int, forward: Callable[[dict[str, Tensor], Tensor], Tensor]) -> None:
+    """Outputs of two copies of the module on `batch` examples, and gradients; leaves the module as it was."""
+    pool, module = engine.pool, engine.module
+    index = torch.zeros(2, batch, dtype=torch.int64, device=pool.x.device)
+    index[:, -1] = len(pool.x) - 1
+    start = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    devices = [pool.x.device] if pool.x.is_cuda else []
+    was = module.training
+    try:
+        with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a batching rule that PyTorch lacks, for instance
+            for mode in (False, True):
+                module.train(mode)
+                entries = {
+                    name: value.detach().to(pool.x.device).expand(2, *value.shape).clone()
+                    for name, value in start.items()
+                }
+                params = [entries[name].requires_grad_() for name in engine.layout.names[: engine.layout.trained]]
+                outputs = forward(entries, pool.examples(index))
+                torch.autograd.grad(outputs.float().sum(), params, allow_unused=True)
+    finally:
+        module.train(was)
 
 
 def _steps(plan: Plan, device: torch.device) -> Iterator[tuple[Tensor, np.ndarray, Tensor | None]]:

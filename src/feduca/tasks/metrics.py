@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from feduca.errors import ConfigError
+from feduca.errors import ConfigError, DataError
 from feduca.types import LocalSpec
 
 Score = Callable[[np.ndarray, np.ndarray], float]  # outputs[n, outputs], targets[n] -> higher is better
@@ -25,6 +25,14 @@ class Criterion:
     loss: Callable[[Tensor, Tensor], Tensor]  # outputs[n, outputs], targets[n] -> [n]
     score: Score | None = None
     name: str = "accuracy"
+    loss_name: str = "cross-entropy"
+
+    @property
+    def targets(self) -> str | None:
+        """What it judges: classes, values, or None where only the user's own functions know."""
+        if self.loss is cross_entropy or self.score in (None, auc):
+            return "classes"
+        return "values" if self.loss is squared_error or self.score is r2 else None
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -73,11 +81,82 @@ def criterion(
     losses = {"cross-entropy": cross_entropy, "squared-error": squared_error}
     if isinstance(loss, str) and loss not in losses:
         raise ConfigError(f"task.loss is {loss!r}: choose cross-entropy or squared-error, or pass a function")
+    if (metric, loss) in (("accuracy", "squared-error"), ("auc", "squared-error"), ("r2", "cross-entropy")):
+        other = "cross-entropy" if loss == "squared-error" else "squared-error"
+        raise ConfigError(
+            f"task.metric {metric!r} judges {'values' if metric == 'r2' else 'classes'}, which task.loss {loss!r} does not "
+            f"train for: leave task.loss out ({other}), or choose another metric"
+        )
     return Criterion(
         losses[loss] if isinstance(loss, str) else loss,
         named[metric] if isinstance(metric, str) else metric,
         metric if isinstance(metric, str) else getattr(metric, "__name__", "score"),
+        loss if isinstance(loss, str) else getattr(loss, "__name__", "loss"),
     )
+
+
+def score(judge: Criterion, outputs: np.ndarray, targets: np.ndarray) -> float:
+    """The score of `outputs[n, outputs]`, a number; NaN where the outputs are none themselves (a model that diverged)."""
+    assert judge.score is not None
+    if not np.isfinite(outputs).all():
+        return float("nan")
+    shapes = f"numpy arrays, outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+    try:
+        value = judge.score(outputs, targets)
+    except Exception as error:
+        why = (str(error).splitlines() or [""])[0]
+        raise ConfigError(
+            f"metric {judge.name!r} fails with {type(error).__name__}: {why}; it is given {shapes}"
+        ) from error
+    number = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    if number.shape != () or number.dtype.kind not in "fiub" or not np.isfinite(number):
+        seen = f"an array of shape {number.shape}" if number.shape else repr(value)
+        raise ConfigError(
+            f"metric {judge.name!r} returns {seen}: it must be one finite number for any {shapes}; higher is better"
+        )
+    return float(number)
+
+
+def undefined(judge: Criterion, targets: np.ndarray) -> str | None:
+    """Why the score has no value on these targets, whatever the outputs; None where it has one."""
+    if judge.score is auc and len(np.unique(targets > 0.5)) < 2:
+        return f"auc needs both classes there, and all {len(targets)} examples are of class {int(targets[0])}"
+    if judge.score is r2 and len(np.unique(targets)) < 2:
+        return f"r2 needs targets that differ, and there {'is one' if len(targets) == 1 else 'are equal ones'} only"
+    return None
+
+
+def check(judge: Criterion, outputs: int, parts: Mapping[str, np.ndarray]) -> None:
+    """Refuse what has no value on some of the parts (by what to call them: targets) or does not do what it must."""
+    for where, targets in parts.items():
+        if why := undefined(judge, targets):
+            raise DataError(f"{where}: {why}; give it more examples, leave it out, or choose another metric")
+        if judge.score is not None:
+            some = np.random.default_rng(0).normal(size=(len(targets), outputs))
+            try:
+                score(judge, some, targets)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from error
+    if judge.loss not in (cross_entropy, squared_error):
+        _check_loss(judge, outputs, next(iter(parts.values())))
+
+
+def _check_loss(judge: Criterion, outputs: int, targets: np.ndarray) -> None:
+    n = 3
+    some = torch.zeros(n, outputs, requires_grad=True)
+    takes = (
+        f"it is given torch tensors, outputs [n, {outputs}] and targets [n], and must return a loss per example, [n]"
+    )
+    try:
+        losses = judge.loss(some, torch.as_tensor(np.resize(targets, n)))
+    except Exception as error:
+        why = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"loss {judge.loss_name!r} fails with {type(error).__name__}: {why}; {takes}") from error
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != (n,):
+        seen = f"shape {list(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+        raise ConfigError(f"loss {judge.loss_name!r} returns {seen} for {n} examples: {takes}")
+    if not losses.requires_grad:
+        raise ConfigError(f"loss {judge.loss_name!r} has no gradient: compute it from the outputs with torch; {takes}")
 
 
 def objective(batch_loss: Tensor, spec: LocalSpec) -> Tensor:

@@ -26,6 +26,7 @@ ABOUT = {
 }
 NAMES = tuple(ABOUT)
 LAYERED = ("mlp", "cnn")  # those whose hidden layers can be chosen
+IMAGES = ("cnn", "resnet18")  # those that need images
 SCRATCH = "from scratch"
 
 
@@ -53,7 +54,7 @@ def factory(
             f"task.hidden is {list(hidden)} with task.model {name}, whose layers are fixed: leave task.hidden unset, or "
             f"choose {' or '.join(LAYERED)}"
         )
-    if name in ("cnn", "resnet18") and not is_image:
+    if name in IMAGES and not is_image:
         raise ConfigError(f"{name} needs images, not examples of shape {shape}: choose mlp or another data set")
     if (name == "bilstm") != bool(vocabulary):
         raise ConfigError(f"task.model {name} does not fit the data: text needs bilstm, and bilstm needs text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,25 @@ from torch import Tensor, nn
 
 from feduca.errors import ConfigError, DataError, RunError
 from feduca.rng import derive
+from feduca.tasks import identity
 from feduca.tasks.batches import Ahead, plan
-from feduca.tasks.engines import Engine, Keys, Sequential, Stacked, check_device, draws, out_of_memory
+from feduca.tasks.engines import (
+    Engine,
+    Keys,
+    Sequential,
+    Stacked,
+    check_device,
+    draws,
+    least_batch,
+    out_of_memory,
+    unstackable,
+)
 from feduca.tasks.layout import Layout
-from feduca.tasks.metrics import Criterion
+from feduca.tasks.metrics import Criterion, score
 from feduca.tasks.pool import Pool
 from feduca.types import Array, Floats, Ints, LocalSpec, Scores
+
+log = logging.getLogger("feduca")
 
 ENGINES = {"sequential": Sequential, "stacked": Stacked}
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -75,6 +89,7 @@ class TorchTask:
     criterion: Criterion
     settings: Settings = Settings()
     about: dict[str, Any] = field(default_factory=dict)
+    origin: Any = field(default=None, compare=False, repr=False)  # the recipe's tables it was made from, if it was
 
     def __post_init__(self) -> None:
         self.settings.check()
@@ -92,11 +107,28 @@ class TorchTask:
         if not layout.parameters:
             raise ConfigError("the model has no parameters: there is nothing to train")
         engine = ENGINES[self.settings.kind](module, layout, self.pool, self.criterion)
+        if isinstance(engine, Stacked) and (why := unstackable(engine)):
+            log.warning(
+                "silos are trained one after another (engine sequential): %s cannot be stacked (%s)",
+                type(module).__name__,
+                why,
+            )
+            engine = Sequential(module, layout, self.pool, self.criterion)
+            object.__setattr__(self, "settings", replace(self.settings, kind="sequential"))
         object.__setattr__(self, "engine", engine)
+        object.__setattr__(self, "least", least_batch(engine))
+        if self.least > 1:
+            lonely = [silo.name for silo in self.members if len(silo.rows["train"]) < self.least]
+            if lonely:
+                raise DataError(
+                    f"silo {lonely[0]} has 1 training example, and the model's batch norm needs 2: give it more, leave it out, "
+                    "or use another normalisation"
+                )
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "ahead", Ahead())
 
     engine: Engine = field(init=False)
+    least: int = field(init=False, compare=False)  # examples that a mini-batch must have
     layout: Layout = field(init=False)
     ahead: Ahead = field(init=False, compare=False, repr=False)
 
@@ -113,6 +145,10 @@ class TorchTask:
     @property
     def validation_examples(self) -> Ints:
         return np.array([len(silo.rows["validation"]) for silo in self.members])
+
+    @property
+    def test_examples(self) -> Ints:
+        return np.array([len(silo.rows.get("test", ())) for silo in self.members])
 
     @property
     def parameters(self) -> int:
@@ -160,9 +196,9 @@ class TorchTask:
         own = np.array([self.members[k].client for k in clients])
         rows = [self.members[k].rows["train"] for k in clients]
         if self.pool.x.is_cuda:
-            batches = self.ahead.plan(clients, rows, own, spec, round, seeds)
+            batches = self.ahead.plan(clients, rows, own, spec, round, seeds, self.least)
         else:  # a CPU that trains has no time to spare
-            batches = plan(rows, own, spec, round, seeds)
+            batches = plan(rows, own, spec, round, seeds, self.least)
         if rates is not None:
             batches = replace(batches, rates=self._rates(rates, len(clients)))
         with self._computing(spec.batch_size):
@@ -220,6 +256,14 @@ class TorchTask:
             "size": self.size,
             "engine": {k: getattr(self.settings, k) for k in ("kind", "device", "precision", "chunk", "threads")},
         }
+
+    def fingerprint(self) -> str:
+        """A name for everything that decides what is computed: data, model, metric, loss, engine and precision."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return identity.fingerprint(self)
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -334,12 +378,11 @@ class Tally:
         values = np.full((len(self.rows), self.points), np.nan)
         if not self.kept:
             return values
-        assert self.criterion.score is not None
         outputs = torch.cat([o for o, _ in self.kept], 2).numpy().astype(np.float64)
         targets = torch.cat([t for _, t in self.kept], 1).numpy()
         for k, n in enumerate(self.counts.tolist()):
             for m in range(self.points if n else 0):
-                values[k, m] = self.criterion.score(outputs[k, m, :n], targets[k, :n])
+                values[k, m] = score(self.criterion, outputs[k, m, :n], targets[k, :n])
         return values
 
 

@@ -50,7 +50,7 @@ FILES = {  # where each one's files must lie (DIR: the data directory), and wher
 def load(name: str, data_dir: str | None = None) -> Dataset:
     """The data set called `name`, read from `data_dir`, else the folder named by FEDUCA_DATA, else ./data."""
     if name not in LOADERS:
-        raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)}, or a folder of silos' files")
+        raise ConfigError(f"task.data is {name!r}: choose one of {', '.join(LOADERS)} (build_own_task reads a folder)")
     return _loaded(name, data_dir, str(folder(data_dir).absolute()))
 
 
