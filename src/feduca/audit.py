@@ -8,7 +8,7 @@
 
 All runs of a seed share data, initial model and mini-batches, so that differences are due to the reports. A silo's gain
 is in the accuracy of the model it deploys: the offer where it joined, its own elsewhere, mean over the last ten rounds,
-on its untouched test part where the recipe sets one aside (`task.test_share`), else on its validation data.
+on its untouched test part where there is one (`task.test_share`, or a folder's own), else on its validation data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from feduca import api
 from feduca.config import Recipe
 from feduca.errors import InputError
-from feduca.experiment import make_task
+from feduca.experiment import has_test_parts, make_task
 from feduca.runs import LAST, RunResult, deployed_accuracy
 from feduca.types import Task
 
@@ -127,7 +127,7 @@ def audit(recipe: Recipe, plan: Plan = DEFAULT, tell: Tell = lambda line: None) 
         "rounds": recipe.rounds,
         "silos": recipe.task.clients,
         "seeds": list(plan.seeds),
-        "judged_on": "untouched test part" if recipe.task.test_share > 0 else "validation data",
+        "judged_on": "untouched test part" if has_test_parts(games[0].task) else "validation data",
         "least_gain": LEAST_GAIN,
         "everybody": everybody,
         "alone": alone,

@@ -68,8 +68,13 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
         )
     server, behaviour = make_server(recipe, seed, task), make_behaviour(recipe, seed)
     if recipe.own is not None or is_folder(recipe.task.data):  # silos bring their test parts, or do not
-        behaviour = replace(behaviour, untouched=bool(np.any(getattr(task, "test_examples", 0))))
+        behaviour = replace(behaviour, untouched=has_test_parts(task))
     return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
+
+
+def has_test_parts(task: Task) -> bool:
+    """Whether silos hold examples that no decision sees."""
+    return bool(np.any(getattr(task, "test_examples", 0)))
 
 
 def fingerprint(task: Task) -> str:

@@ -20,7 +20,7 @@ from feduca import api
 from feduca.audit import DECISIVE, Outcome, lone, outcome, points, spread
 from feduca.config import Recipe
 from feduca.errors import InputError
-from feduca.experiment import make_task
+from feduca.experiment import has_test_parts, make_task
 from feduca.types import Ints, Task
 
 CLAIM = 10  # how many times its examples a liar claims to have
@@ -81,14 +81,17 @@ def incentives(
 ) -> dict[str, Any]:
     """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
     liars = lone(deviators, recipe.task.clients)
-    if recipe.task.test_share == 0:
-        raise InputError("an audit of conduct needs data nobody decided by; set task.test_share, for instance to 0.5")
     rows = []
     for label, settings in methods.items():
         chosen = recipe.with_settings(settings)
         cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds}
         for seed in seeds:
             task = make_task(chosen, seed)
+            if not has_test_parts(task):
+                raise InputError(
+                    "an audit of conduct needs data nobody decided by; set task.test_share, for instance to 0.5, or give "
+                    "your folder's silos test parts"
+                )
             honest = {False: _play(chosen, {}, seed, task)}
             for deed in deeds:
                 for k in liars:

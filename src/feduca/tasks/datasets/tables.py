@@ -32,7 +32,7 @@ def read_table(path: Path) -> Table:
 
 def _parquet(path: Path) -> Table:
     try:
-        import pyarrow
+        import pyarrow  # type: ignore[import-not-found]
         import pyarrow.parquet as parquet  # type: ignore[import-not-found]
     except ImportError as error:
         raise DataError(f"{path} needs pyarrow to be read: pip install pyarrow, or use CSV") from error
