@@ -13,6 +13,7 @@ from feduca.config import load
 from feduca.flower import deploy
 from feduca.flower import folder as folders
 from feduca.flower.processes import Process, free_port, supervise
+from feduca.runs import without_none
 
 HERE = Path(__file__).parent
 BASE = {"local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}, "engine": {"threads": 1}}
@@ -47,7 +48,7 @@ class World:
         import tomlkit
 
         recipe = load({**BASE, "name": "deployed"}, settings)
-        tree = folders._without_none(recipe.plain())
+        tree = without_none(recipe.plain())
         (self.place / "server" / "app" / "recipe.toml").write_text(tomlkit.dumps(tree))
         path = self.place / "server" / "server.toml"
         words = tomlkit.parse(path.read_text())

@@ -16,3 +16,9 @@ if DEVICE == "cpu":  # Triton 3.6's interpreter turns arrays of one element into
 
     source = inspect.getsource(interpreter._patch_lang_tensor)
     exec(source.replace("(self.handle.data)", "(self.handle.data.item())"), interpreter.__dict__)
+
+
+def errors(layout, got, exact, start):
+    """How far a training is from the exact one, over how far that moved: one number per entry of the model."""
+    wrong, moved = (layout.unpack(t).values() for t in (got - exact, exact - start))
+    return torch.stack([a.norm() / b.norm() for a, b in zip(wrong, moved)])

@@ -27,10 +27,10 @@ def print_run(row: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(row))
         return
     metric, joined = row.get("metric", "accuracy"), display.percent(row["participation"])
-    unit = " %" if metric == "accuracy" else ""
-    shared = f"{metric} {display.scored(row['accuracy'], metric)}{unit}"
+    shared = display.said(row["accuracy"], metric)
     if row["accuracy"] is None:
-        shared = f"{metric} of silos' own {display.scored(row['deployed'], metric)}{unit} (there is no common test set)"
+        own = display.said(row["deployed"], metric, whose=" of silos' own")
+        shared = f"{own} (there is no common test set)"
     typer.echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
     typer.echo(f"written to {row['run_dir']}")
 

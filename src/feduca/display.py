@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -65,15 +65,11 @@ class Progress:
             satisfied = "-" if record.satisfied is None else f"{record.satisfied}/{len(clients.status)}"
             slack = "-" if record.slack is None else f"{record.slack:.4f}"
             print(
-                f"{self._label}: round {record.round}/{self._rounds}  {self._score(record)}"
+                f"{self._label}: round {record.round}/{self._rounds}  {said(record.accuracy, self._metric)}"
                 f"  in {strip(clients.status)}  satisfied {satisfied}  slack {slack}  {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
-
-    def _score(self, record: RoundRecord) -> str:
-        said = scored(record.accuracy, self._metric)
-        return f"accuracy {said} %" if self._metric == "accuracy" else f"{self._metric} {said}"
 
     def end_of_run(self) -> None:
         self._done += 1
@@ -119,7 +115,13 @@ def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, label: bar.update(task, completed=done, total=total, description=f"{name}: {label}")
 
 
-def _plain(table: Table) -> str:
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A table as plain text: the first `left` columns to the left, the others, figures, to the right."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for place, name in enumerate(head):
+        table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
     console = Console(width=200, force_terminal=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
@@ -128,7 +130,6 @@ def _plain(table: Table) -> str:
 
 def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
     """The summary of a study as plain text, ours beside the paper's where those can be compared."""
-    table = Table(box=None, pad_edge=False, header_style="")
     axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
     more = [  # columns of studies that know the model a silo would have had alone, or the forced-in ceiling
         (key, title)
@@ -141,14 +142,12 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
         )
         if any(cell.get(key) is not None for cell in summary)
     ]
-    for name in axes:
-        table.add_column(name, no_wrap=True)
     theirs = ("paper",) if paper else ()
-    for name in ("accuracy %", *theirs, "participation %", *theirs, *(title for _, title in more), "seeds", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cell in summary:
+    figures = ("accuracy %", *theirs, "participation %", *theirs, *(title for _, title in more), "seeds", "seconds")
+
+    def row(cell: dict[str, Any]) -> list[str]:
         spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
-        table.add_row(
+        return [
             *(cell["labels"].get(axis, "") for axis in axes),
             percent(cell["accuracy_mean"]) + spread,
             *([percent(cell["paper_accuracy"])] if paper else []),
@@ -157,13 +156,19 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
             *(percent(cell.get(key)) for key, _ in more),
             str(len(cell["seeds"])),
             f"{cell['seconds']:.1f}",
-        )
-    return _plain(table)
+        ]
+
+    return aligned([*axes, *figures], map(row, summary), len(axes))
 
 
 def scored(value: float | None, metric: str = "accuracy") -> str:
     """A score as it is printed: accuracy in percent, any other as it is."""
     return percent(value) if metric == "accuracy" or value is None else f"{value:.3f}"
+
+
+def said(value: float | None, metric: str, whose: str = "") -> str:
+    """The same in a line of text: with its name, and its unit."""
+    return f"{metric}{whose} {scored(value, metric)}{' %' if metric == 'accuracy' else ''}"
 
 
 def heading(metric: str) -> str:
@@ -172,16 +177,15 @@ def heading(metric: str) -> str:
 
 def comparison(rows: list[dict[str, Any]]) -> str:
     """The table of `feduca compare`, as plain text. Without a common test set silos' own scores stand in for the shared one."""
-    table = Table(box=None, pad_edge=False, header_style="")
     metric = rows[0].get("metric", "accuracy")
     shared = any(row["accuracy"] is not None for row in rows)
     title = heading(metric) if shared else f"silos' own {heading(metric)}"
-    for name, right in (("method", 0), (title, 1), ("participation %", 1), ("Eq. 1 holds %", 1), ("seconds", 1)):
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    for row in rows:
+
+    def line(row: dict[str, Any]) -> list[str]:
         spread = row.get("accuracy_std")
         accuracy = scored(row["accuracy"] if shared else row["deployed"], metric)
         accuracy += "" if spread is None else f" +- {scored(spread, metric)}"
         shares = (percent(row["participation"]), percent(row["eq1_share"]))
-        table.add_row(row["method"], accuracy, *shares, f"{row['seconds']:.1f}")
-    return _plain(table)
+        return [row["method"], accuracy, *shares, f"{row['seconds']:.1f}"]
+
+    return aligned(["method", title, "participation %", "Eq. 1 holds %", "seconds"], map(line, rows))

@@ -111,7 +111,7 @@ def make_task(recipe: Recipe, seed: int) -> Task:
 def _own_files(recipe: Recipe) -> TorchTask:
     from feduca.tasks import build_own_task  # torch from here on
 
-    t, e = recipe.task, recipe.engine
+    t = recipe.task
     if not Path(t.data).is_dir():
         raise ConfigError(
             f"task.data is {t.data!r}: choose one of {', '.join(DATA_SETS)}, or a folder that holds a file or a folder per silo"
@@ -121,27 +121,13 @@ def _own_files(recipe: Recipe) -> TorchTask:
         raise DataError(
             f"{t.data} holds {there} silos, the recipe says {t.clients}: it has changed; run the recipe again"
         )
-    return build_own_task(
-        t.data,
-        model=t.model,
-        hidden=t.hidden,
-        target=t.target,
-        metric=t.metric,
-        loss=t.loss,
-        data_dir=t.data_dir,
-        engine=e.kind,
-        device=e.device,
-        precision=e.precision,
-        threads=e.threads,
-        **({} if e.chunk is None else {"chunk": e.chunk}),
-    )
+    return build_own_task(t.data, target=t.target, metric=t.metric, loss=t.loss, **_computed(recipe))
 
 
 def _dealt(recipe: Recipe, seed: int) -> TorchTask:
     from feduca.tasks import build_task
 
-    t, e = recipe.task, recipe.engine
-    options: dict[str, Any] = {} if e.chunk is None else {"chunk": e.chunk}
+    t = recipe.task
     return build_task(
         data=t.data,
         clients=t.clients,
@@ -150,17 +136,18 @@ def _dealt(recipe: Recipe, seed: int) -> TorchTask:
         validation_concentration=t.validation_concentration,
         validation_share=t.validation_share,
         test_share=t.test_share,
-        model=t.model,
-        hidden=t.hidden,
         max_examples=t.max_examples,
-        data_dir=t.data_dir,
         seed=seed,
-        engine=e.kind,
-        device=e.device,
-        precision=e.precision,
-        threads=e.threads,
-        **options,
+        **_computed(recipe),
     )
+
+
+def _computed(recipe: Recipe) -> dict[str, Any]:
+    """The model, and where and how it is computed: what all kinds of data have in common."""
+    t, e = recipe.task, recipe.engine
+    options: dict[str, Any] = {"model": t.model, "hidden": t.hidden, "data_dir": t.data_dir}
+    options |= {"engine": e.kind, "device": e.device, "precision": e.precision, "threads": e.threads}
+    return options if e.chunk is None else {**options, "chunk": e.chunk}
 
 
 def make_mechanism(recipe: Recipe) -> Mechanism:

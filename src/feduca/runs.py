@@ -206,7 +206,7 @@ class RunDirectory:
             self._acquire()
             for old in self.path.iterdir():
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-            resolved = _without_none({**config, "seeds": [seed]})
+            resolved = without_none({**config, "seeds": [seed]})
             (self.path / "config.toml").write_text(tomlkit.dumps(resolved))
             self._write("env.json", environment() | {"silos": list(silos), "task": plain(task)})
             for name in self.FILES:
@@ -446,6 +446,6 @@ def load(path: str | Path) -> RunResult:
         raise InputError(f"{path} is not a run directory ({why}); give one that `feduca run` wrote") from None
 
 
-def _without_none(tree: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(tree: Mapping[str, Any]) -> dict[str, Any]:
     """TOML has no null: what is unset is left out."""
-    return {k: _without_none(v) if isinstance(v, Mapping) else v for k, v in tree.items() if v is not None}
+    return {k: without_none(v) if isinstance(v, Mapping) else v for k, v in tree.items() if v is not None}

@@ -8,22 +8,19 @@ import tomlkit
 from pydantic import BaseModel
 
 from feduca.config import Recipe
+from feduca.runs import without_none
 
 
 def text(recipe: Recipe) -> str:
     """Every entry with its value. TOML has no word for "unset": such entries are comments that say what it means."""
     tree = recipe.model_dump()
     tables = {name: table for name, table in tree.items() if isinstance(table, dict)}
-    document = tomlkit.item(_without_none(tree) | {name: _without_none(table) for name, table in tables.items()})
+    document = tomlkit.item(without_none(tree))
     for name, entries in tables.items():
         table: Any = document[name]
         for key in (key for key, value in entries.items() if value is None):
             table.add(tomlkit.comment(f"{key} is unset: {_meaning(getattr(recipe, name), key)}"))
     return tomlkit.dumps(document).rstrip()
-
-
-def _without_none(entries: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entries.items() if value is not None}
 
 
 def _meaning(table: Any, key: str) -> str:

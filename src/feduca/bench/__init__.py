@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from feduca.errors import InputError
@@ -23,14 +24,10 @@ def run(
 
     `smoke` is a quick try: few rounds, and for the CPU data that need no files. Its figures mean little.
     """
-    from feduca.bench import cpu, gpu
-
-    benchmarks = {"cpu": cpu.run, "gpu": gpu.run}
-    if name not in benchmarks:
-        raise InputError(f"there is no benchmark {name!r}; known: {', '.join(benchmarks)}")
+    benchmark = _benchmark(name)
     check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
-    small = {"cpu": cpu.SMOKE, "gpu": gpu.SMOKE}[name] if smoke else {}
+    small = benchmark.SMOKE if smoke else {}
     options: dict[str, Any] = {**small, "settings": {**small.get("settings", {}), **settings}}
     if rounds is not None:
         options["rounds"] = rounds
@@ -38,7 +35,7 @@ def run(
     def save(found: dict[str, Any]) -> None:
         write_whole(file(name, out, smoke), json.dumps(found, indent=1) + "\n")
 
-    found = benchmarks[name](out, say, save, **options)
+    found = benchmark.run(out, say, save, **options)
     save(found)
     return found
 
@@ -50,18 +47,16 @@ def file(name: str, out: Path, smoke: bool = False) -> Path:
 
 def text(name: str, found: dict[str, Any]) -> str:
     """The figures as a small table."""
+    return _benchmark(name).text(found)
+
+
+def _benchmark(name: str) -> ModuleType:
     from feduca.bench import cpu, gpu
 
-    return {"cpu": cpu.text, "gpu": gpu.text}[name](found)
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of words under each other, the first column to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(word.rjust(width) for word, width in zip(row[1:], widths[1:]))])
-        for row in rows
-    )
+    benchmarks = {"cpu": cpu, "gpu": gpu}
+    if name not in benchmarks:
+        raise InputError(f"there is no benchmark {name!r}; known: {', '.join(benchmarks)}")
+    return benchmarks[name]
 
 
 def versions(*packages: str) -> dict[str, str | None]:

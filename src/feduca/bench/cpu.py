@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from feduca import config, experiment
-from feduca.bench import Save, Say, columns, versions
+from feduca.bench import Save, Say, versions
 from feduca.config import Recipe
+from feduca.display import aligned
 from feduca.errors import InputError
 from feduca.reproduce.summary import commit
 from feduca.study import cells
@@ -98,7 +99,7 @@ def text(found: Mapping[str, Any]) -> str:
     rows = [["a round, ours", *ours]]
     for name, ratio in RATIOS.items():
         rows.append([TITLES[name], *("-" if part[ratio] is None else f"{part[ratio]:.1f} x ours" for part in parts)])
-    return columns([[found["data"], *sizes], *rows])
+    return aligned([found["data"], *sizes], rows)
 
 
 def _many(count: int, what: str) -> str:

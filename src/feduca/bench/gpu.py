@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from feduca import api, config, experiment, peak
-from feduca.bench import Save, Say, columns, versions
+from feduca.bench import Save, Say, versions
 from feduca.config import Recipe
+from feduca.display import aligned
 from feduca.errors import InputError
 from feduca.reproduce.study import reproduce
 from feduca.reproduce.summary import commit, device
@@ -76,9 +77,9 @@ def run(
 def text(found: dict[str, Any]) -> str:
     """Seconds and ratios, one under the other."""
     rounds, precision = found["rounds"], found["precision"]
-    return columns(
+    return aligned(
+        [f"{found['device']}, {precision}, {rounds} rounds", ""],
         [
-            [f"{found['device']}, {precision}, {rounds} rounds", ""],
             ["CIFAR-10, FedUCA", f"{found['cifar10_feduca_s']:.1f} s"],
             ["CIFAR-10, FedAvg", f"{found['cifar10_fedavg_s']:.1f} s"],
             ["FedUCA over FedAvg", f"{100 * found['overhead']:+.0f} %"],
@@ -86,7 +87,7 @@ def text(found: dict[str, Any]) -> str:
             ["Fashion-MNIST, FedUCA", f"{found['fmnist_feduca_s']:.1f} s"],
             ["21 CIFAR-10 runs in lockstep", f"{found['lockstep_21_runs_s']:.1f} s"],
             ["one after another over lockstep", f"{found['lockstep_speedup']:.2f} x"],
-        ]
+        ],
     )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from feduca.config import Recipe
 from feduca.errors import ConfigError, InputError
+from feduca.runs import without_none
 
 APP_NAME = "feduca-deployment"
 MODULE = "deployed"
@@ -195,7 +196,7 @@ def _write_app(folder: Path, recipe: Recipe, settings: dict[str, Any], own: Path
             raise InputError(f"{own} holds no {MODULE}.py; it must define server and client, see docs/deploy.md")
         for file in own.glob("*.py"):
             shutil.copy(file, folder / file.name)
-    _toml(folder / "recipe.toml", _without_none(recipe.plain()))
+    _toml(folder / "recipe.toml", without_none(recipe.plain()))
     write_pyproject(folder, settings)
 
 
@@ -230,10 +231,6 @@ def _toml(path: Path, tree: dict[str, Any]) -> None:
     import tomlkit
 
     path.write_text(tomlkit.dumps(tree))
-
-
-def _without_none(tree: dict[str, Any]) -> dict[str, Any]:
-    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in tree.items() if v is not None}
 
 
 def _script(path: Path, line: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -71,17 +72,23 @@ def draws(module: nn.Module, pool: Pool) -> bool:
     def state() -> Tensor:
         return torch.cuda.get_rng_state(device) if pool.x.is_cuda else torch.get_rng_state()
 
-    before = module.training
-    with torch.random.fork_rng(devices=[device] if pool.x.is_cuda else []), torch.no_grad():
-        entries = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with _on_trial(module, pool) as entries, torch.no_grad():
         start = state()
         module.train()
+        some = torch.arange(2, device=device) % len(pool.y)
+        functional_call(module, {name: value.clone() for name, value in entries.items()}, (pool.examples(some),))
+        return not torch.equal(start, state())
+
+
+@contextmanager
+def _on_trial(module: nn.Module, pool: Pool) -> Iterator[dict[str, Tensor]]:
+    """The module's entries, to be copied; its mode and all random numbers are afterwards as if nothing had been tried."""
+    before = module.training
+    with torch.random.fork_rng(devices=[pool.x.device] if pool.x.is_cuda else []):
         try:
-            some = torch.arange(2, device=device) % len(pool.y)
-            functional_call(module, {name: value.clone() for name, value in entries.items()}, (pool.examples(some),))
+            yield {**dict(module.named_parameters()), **dict(module.named_buffers())}
         finally:
             module.train(before)
-        return not torch.equal(start, state())
 
 
 def mix(start: Tensor, end: Tensor, r: Tensor) -> Tensor:
@@ -327,23 +334,14 @@ def _try(engine: Sequential | Stacked, batch: int, forward: Callable[[dict[str, 
     pool, module = engine.pool, engine.module
     index = torch.zeros(2, batch, dtype=torch.int64, device=pool.x.device)
     index[:, -1] = len(pool.x) - 1
-    start = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    devices = [pool.x.device] if pool.x.is_cuda else []
-    was = module.training
-    try:
-        with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a batching rule that PyTorch lacks, for instance
-            for mode in (False, True):
-                module.train(mode)
-                entries = {
-                    name: value.detach().to(pool.x.device).expand(2, *value.shape).clone()
-                    for name, value in start.items()
-                }
-                params = [entries[name].requires_grad_() for name in engine.layout.names[: engine.layout.trained]]
-                outputs = forward(entries, pool.examples(index))
-                torch.autograd.grad(outputs.float().sum(), params, allow_unused=True)
-    finally:
-        module.train(was)
+    with _on_trial(module, pool) as start, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a batching rule that PyTorch lacks, for instance
+        for mode in (False, True):
+            module.train(mode)
+            entries = {name: value.detach().expand(2, *value.shape).clone() for name, value in start.items()}
+            params = [entries[name].requires_grad_() for name in engine.layout.names[: engine.layout.trained]]
+            outputs = forward(entries, pool.examples(index))
+            torch.autograd.grad(outputs.float().sum(), params, allow_unused=True)
 
 
 def _steps(plan: Plan, device: torch.device) -> Iterator[tuple[Tensor, np.ndarray, Tensor | None]]:
