@@ -257,6 +257,21 @@ def test_a_confidence_makes_silos_choosier():
     assert shares[0] > shares[2]
 
 
+@pytest.mark.parametrize("ties", ["strict", "loss"])
+def test_trained_from_consensus_the_best_mixture_trains_the_same_shared_model(ties):
+    """Someone accepts the best point exactly if some point is worth accepting, and what is deployed is not trained."""
+    settings = {**SMALL, **LEAST, "rounds": 8, "offer.train_from": "consensus", "participation.ties": ties}
+    least, best = (
+        feduca.run({}, {**settings, "offer.kind": kind}, task=NumpyTask(validation=25))
+        for kind in ("least-concession", "best-mixture")
+    )
+    assert [r["status"] for r in least.clients] == [r["status"] for r in best.clients]
+    assert [r["accuracy"] for r in least.rounds] == [r["accuracy"] for r in best.rounds]
+    assert 0 < least.participation < 1
+    sought = [np.nansum([r["concession"] for r in run.clients]) for run in (least, best)]
+    assert sought[1] > sought[0]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Alone
 
