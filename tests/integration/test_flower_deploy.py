@@ -129,6 +129,20 @@ def test_bad_input_is_one_line(tmp_path, arguments, complaint):
         feduca("deploy", "init", str(tmp_path / "d"), *arguments)
 
 
+def test_silos_of_a_folder_keep_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "silos").mkdir()
+    for name in ("north", "south"):
+        rows = "".join(f"{k},{k % 2},{'train' if k < 6 else 'validation'}\n" for k in range(10))
+        (tmp_path / "silos" / f"{name}.csv").write_text("a,label,split\n" + rows)
+    assert feduca("deploy", "init", "d", "--set", "task.data=silos").exit_code == 0
+    server = folders.read_server(tmp_path / "d")
+    assert server.silos == ("north", "south")
+    assert deploy.recipe_of(server).task.data == str(tmp_path / "silos")  # apps run in folders of their own
+    with pytest.raises(InputError, match="holds no data of silo 'west'; leave --silos out"):
+        feduca("deploy", "init", "e", "--silos", "north,west", "--set", "task.data=silos")
+
+
 def test_an_old_folder_is_not_overwritten(tmp_path):
     (tmp_path / "key").write_text("precious")
     with pytest.raises(InputError, match="is not empty"):

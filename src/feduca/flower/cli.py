@@ -24,14 +24,23 @@ def _deploy() -> None:
     """Silos on machines of their own, over Flower (needs `feduca[flower]`)."""
 
 
-def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: int | None, **more: Any) -> Any:
-    """A recipe for one run, with one seed and nothing to compare."""
+def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: int | None, clients: int | None) -> Any:
+    """A recipe for one run, with one seed and nothing to compare, dealt to `clients`.
+
+    A folder of silos' files has its own; it is given under its whole path, since apps run elsewhere.
+    """
     from feduca import api
     from feduca.config import parse_setting
+    from feduca.folders import is_folder
 
     _flower_is_here()
-    chosen = api.recipe(source, {**dict(map(parse_setting, settings or [])), **more}, rounds=rounds, seed=seed)
-    return chosen.single().with_settings({"seeds": chosen.seeds[:1]})
+    chosen = api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed)
+    changes: dict[str, Any] = {"seeds": chosen.seeds[:1]}
+    if is_folder(chosen.task.data):
+        changes["task.data"] = str(Path(chosen.task.data).absolute())
+    elif clients is not None:
+        changes["task.clients"] = clients
+    return chosen.single().with_settings(changes)
 
 
 def _flower_is_here() -> None:
@@ -62,9 +71,9 @@ def init(
     """Write everything a federation needs: app, certificates, keys, configuration, start scripts."""
     from feduca.flower import folder as folders
 
-    names = [f"silo-{k}" for k in range(int(silos))] if silos.isdigit() else [s.strip() for s in silos.split(",")]
-    more = {} if own is not None else {"task.clients": len(names)}
-    chosen = _recipe(source, settings, rounds, seed, **more)
+    given = [f"silo-{k}" for k in range(int(silos))] if silos.isdigit() else [s.strip() for s in silos.split(",")]
+    chosen = _recipe(source, settings, rounds, seed, None if own is not None else len(given))
+    names = folders.silo_names(chosen, len(given)) if own is None and silos.isdigit() else given
     folders.init(
         folder, chosen, names, address=address, hosts=host or [], out=out, app=own, config=_entries(config or [])
     )
@@ -183,7 +192,7 @@ def check(
 @app.command()
 def up(
     source: Source = "quickstart",
-    silos: Annotated[int, typer.Option(min=1, help="How many silos.")] = 3,
+    silos: Annotated[int, typer.Option(min=1, help="How many silos; a folder of silos' files has its own.")] = 3,
     settings: Set = None,
     rounds: Rounds = None,
     seed: Seed = None,
@@ -200,7 +209,7 @@ def up(
     def ended(*_: object) -> None:
         raise KeyboardInterrupt
 
-    chosen = _recipe(source, settings, rounds, seed, **{"task.clients": silos})
+    chosen = _recipe(source, settings, rounds, seed, silos)
     from feduca.flower import deploy
 
     signal.signal(signal.SIGTERM, ended)  # so that everything started is stopped, too

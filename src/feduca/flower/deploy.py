@@ -292,8 +292,8 @@ def up(recipe: Recipe, out: Path, *, silos: int = 3, again: bool = False, watch:
     folder = directory.path.with_name(f"{directory.path.name}.deployment")
     if again or not (folder / "server" / "server.toml").is_file():
         shutil.rmtree(folder, ignore_errors=True)
-        names = [f"silo-{k}" for k in range(silos)]
-        ports = [free_port() for _ in range(silos + 1)]
+        names = folders.silo_names(recipe, silos)
+        ports = [free_port() for _ in range(len(names) + 1)]
         folders.init(
             folder,
             recipe,

@@ -24,6 +24,7 @@ from typing import Any
 
 from feduca.config import Recipe
 from feduca.errors import ConfigError, InputError
+from feduca.folders import entries, is_folder
 from feduca.runs import without_none
 
 APP_NAME = "feduca-deployment"
@@ -64,6 +65,13 @@ class SiloFolder:
         return self.path / "state"
 
 
+def silo_names(recipe: Recipe, count: int) -> list[str]:
+    """What the silos of a recipe's own data are called: as their files, or `silo-0`, ... where data are dealt."""
+    if is_folder(recipe.task.data):
+        return list(entries(recipe.task.data)[0])
+    return [f"silo-{k}" for k in range(count)]
+
+
 def init(
     folder: Path,
     recipe: Recipe,
@@ -90,6 +98,8 @@ def init(
         raise ConfigError(f"every silo needs a name of its own, got {', '.join(silos) or 'none'}")
     for name in names:
         _check_name(name)
+    if app is None and is_folder(recipe.task.data) and (strangers := set(names) - set(entries(recipe.task.data)[0])):
+        raise ConfigError(f"{recipe.task.data} holds no data of silo {sorted(strangers)[0]!r}; leave --silos out")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; choose a new folder, or remove it (its keys cannot be made again)")
     server, ca = folder / "server", folder / "ca"
