@@ -194,13 +194,14 @@ def _start(
             watch(record, per_client)
 
     def finish(final: ServerState, more: Mapping[str, Any] | None = None) -> RunResult:
-        summary = {**summarise(records, clients), **(more or {})}
+        summary = {**summarise(records, clients, federation.silos), **(more or {})}
         if (judge := getattr(task, "criterion", None)) is not None and judge.score is not None:
             summary["metric"] = judge.name  # what the figures called accuracy are here
         if directory is not None:
             directory.finish(summary)
         where = None if directory is None else directory.path
-        return RunResult(chosen.name, chosen.plain(), seed, records, clients, summary, where, final.theta)
+        silos = tuple(federation.silos)
+        return RunResult(chosen.name, chosen.plain(), seed, records, clients, summary, where, final.theta, silos)
 
     if directory is not None:
         earlier = directory.resume(experiment.theta, federation.silos) if resuming else None

@@ -168,7 +168,7 @@ def run(
     finally:
         progress.close()
         tracked.close()
-    print_run(result.row(), as_json)
+    print_run(result, as_json)
 
 
 @app.command()
@@ -235,7 +235,7 @@ def resume(
     _load(imports)
     if _is_finished(Path(path)):
         _say("already finished; `feduca run --again` repeats it")
-        print_run(runs.load(path).row(), as_json)
+        print_run(runs.load(path), as_json)
         return
     chosen, directory = api.recorded(path)
     if (directory.path / "deployment.json").is_file():
@@ -250,7 +250,7 @@ def resume(
             result = api.resume(path, watch=progress)
     finally:
         progress.close()
-    print_run(result.row(), as_json)
+    print_run(result, as_json)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from feduca import alone
 from feduca.arrays import mix, put, repeat, select, take, zeros
 from feduca.conduct import Conduct
 from feduca.offers import Asked, Offer
-from feduca.participation import ParticipationRule, Situation
+from feduca.participation import ParticipationRule, Quits, Situation
 from feduca.personal import Nothing, Personal
 from feduca.reporting import ReportingPolicy, Truthful
 from feduca.types import (
@@ -136,8 +136,9 @@ def step(
         return family.value(memory.zeta, place(concessions[:, None]))
 
     curves = predict if has_curve.any() else None
+    gone = how.rule.gone(memory.extra, k) if isinstance(how.rule, Quits) else np.zeros(k, bool)
     offered = yield from how.offer.of(
-        Asked(clients, theta, memory.own, memory.trained, global_scores, own_scores, validation, curves)
+        Asked(clients, theta, memory.own, memory.trained & ~gone, global_scores, own_scores, validation, curves)
     )
     prepared = yield from how.personal.prepare(memory, asked, how.seed)
     taken, judged = offered.theta, offered.scores  # what a participant deploys, and what it is worth to it
@@ -159,6 +160,7 @@ def step(
             validation,
             solo_scores,
             memory.extra,
+            offered.concession if prepared.model is None else None,
         )
     )
     join = decision.join & how.conduct.willing(clients) | ~memory.trained
@@ -215,9 +217,9 @@ def step(
     measurements = Measurements(
         global_=global_scores,
         own=own_scores,
-        offered=judged,
+        offered=_masked(judged, ~gone),
         train_loss=train_loss,
-        concession=offered.concession,
+        concession=np.where(gone, np.nan, offered.concession),
         evaluations=offered.evaluations,
         examples=examples,
         promised=promised,

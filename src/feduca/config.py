@@ -132,7 +132,7 @@ class OfferTable(_Table):
     kind: Literal["global", "least-concession", "best-mixture"] = "global"
     margin: float = Field(default=0.0, ge=0)
     margin_kind: Literal["absolute", "relative"] = "absolute"  # relative: a share of the own model's score
-    points: int = Field(default=10, ge=2)
+    points: int = Field(default=10, ge=2, le=1000)
     budget: int = Field(default=0, ge=0)  # forward passes per silo and round to find an offer; 0 = no bound
     search: Literal["upwards", "guided"] = "upwards"  # from consensus on; or halving, first where the last curve says
     train_from: Literal["offer", "consensus"] = "offer"  # where acceptors start to train; they deploy the offer
@@ -318,6 +318,31 @@ class Recipe(_Table):
             raise ConfigError(
                 f"participation.confidence is {p.confidence} with utility.metric {self.utility.metric!r}:"
                 " correct answers can be counted, losses cannot; use utility.metric = 'accuracy' or confidence 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _makes_sense_as_one_run(self) -> Recipe:
+        """What a table's base leaves open its rows may settle: they are looked at one by one."""
+        if self.compare or self.axes:
+            return self
+        p, o, t = self.participation, self.offer, self.task
+        dealt = self.own is None and not is_folder(t.data)
+        if self.alone and dealt and t.test_share == 0:
+            raise ConfigError(
+                "alone is true with task.test_share 0: models alone are compared on test data that no decision sees; set"
+                " task.test_share, such as 0.5, or leave alone out"
+            )
+        if p.quits and p.rule == "never":
+            raise ConfigError(
+                f"participation.quits is {p.quits} with participation.rule 'never', under which nobody is in to quit; use"
+                " another rule, or quits 0"
+            )
+        accuracy = self.own is None and t.metric == "accuracy" and "accuracy" in (p.rule, self.utility.metric)
+        if accuracy and o.margin_kind == "absolute" and o.margin >= 1:
+            raise ConfigError(
+                f"offer.margin is {o.margin:g}: accuracies lie between 0 and 1, so no offer wins by more than that; give, say,"
+                " 0.01 for one point"
             )
         return self
 

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from feduca.doctor import Finding
+    from feduca.runs import RunResult
 
 Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
 Set = Annotated[
@@ -19,10 +20,11 @@ Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 
-def print_run(row: dict[str, Any], as_json: bool) -> None:
-    """How a run went (`RunResult.row`), and where it lies."""
-    from feduca import display
+def print_run(result: RunResult, as_json: bool) -> None:
+    """How a run went, who is better off than alone and who quit (where the run knows), and where it lies."""
+    from feduca import display, standing
 
+    row: dict[str, Any] = result.row()
     if as_json:
         typer.echo(json.dumps(row))
         return
@@ -32,6 +34,13 @@ def print_run(row: dict[str, Any], as_json: bool) -> None:
         own = display.said(row["deployed"], metric, whose=" of silos' own")
         shared = f"{own} (there is no common test set)"
     typer.echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
+    gone = standing.left((record["round"], record["status"]) for record in result.clients)
+    for line in (
+        standing.better_off(result.clients, result.silos, metric),
+        standing.departed(gone, result.silos),
+    ):
+        if line:
+            typer.echo(line)
     typer.echo(f"written to {row['run_dir']}")
 
 

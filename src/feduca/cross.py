@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.config import Recipe
+from feduca.display import standing_columns
 from feduca.study import Cell
 
 Rows = list[dict[str, Any]]
@@ -35,14 +36,16 @@ def table(recipe: Recipe, rows: Rows) -> str:
     from rich.table import Table
 
     axes = [axis.name for axis in recipe.axes]
+    more = standing_columns(rows, next((row["metric"] for row in rows if "metric" in row), "accuracy"))
     shown = Table(box=None, pad_edge=False, header_style="")
     for axis in axes:
         shown.add_column(axis, no_wrap=True)
-    for heading, _ in COLUMNS.values():
+    for heading in (*(heading for heading, _ in COLUMNS.values()), *more):
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         place = [row["axes"].get(axis, "") for axis in axes]
-        shown.add_row(*place, *(_number(row[key], factor) for key, (_, factor) in COLUMNS.items()))
+        figures = (_number(row[key], factor) for key, (_, factor) in COLUMNS.items())
+        shown.add_row(*place, *figures, *(say(row) for say in more.values()))
     console = Console(width=160, force_terminal=False, color_system=None)
     with console.capture() as capture:
         console.print(shown)

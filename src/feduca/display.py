@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from feduca.records import ClientRecord, RoundRecord
 
 _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
-_MARKS["left"] = ("-", "red")
+_MARKS["left"] = ("/", "dim")  # for good; a sentence at the end of the run says who and when
 
 
 def percent(value: float | None) -> str:
@@ -24,7 +24,7 @@ def percent(value: float | None) -> str:
 
 
 def strip(status: list[str] | Any) -> str:
-    """One mark per silo: in, declined, absent, refused."""
+    """One mark per silo: in, declined, absent, refused, left for good."""
     return "".join(_MARKS[word][0] for word in status)
 
 
@@ -131,7 +131,7 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
     """The summary of a study as plain text, ours beside the paper's where those can be compared."""
     axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
-    more = [  # columns of studies that know the model a silo would have had alone, or the forced-in ceiling
+    more = [  # columns of studies that know the forced-in ceiling, the model a silo would have had alone, or who left for good
         (key, title)
         for key, title in (
             ("ceiling_accuracy_mean", "ceiling"),
@@ -139,8 +139,9 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
             ("alone_test_mean", "alone %"),
             ("better_off_share", "better off %"),
             ("gain_worst", "worst gain"),
+            ("members_share", "still in %"),
         )
-        if any(cell.get(key) is not None for cell in summary)
+        if any(cell.get(key) is not None and not (key == "members_share" and cell[key] == 1) for cell in summary)
     ]
     theirs = ("paper",) if paper else ()
     figures = ("accuracy %", *theirs, "participation %", *theirs, *(title for _, title in more), "seeds", "seconds")
@@ -180,12 +181,28 @@ def comparison(rows: list[dict[str, Any]]) -> str:
     metric = rows[0].get("metric", "accuracy")
     shared = any(row["accuracy"] is not None for row in rows)
     title = heading(metric) if shared else f"silos' own {heading(metric)}"
+    more = standing_columns(rows, metric)
 
     def line(row: dict[str, Any]) -> list[str]:
         spread = row.get("accuracy_std")
         accuracy = scored(row["accuracy"] if shared else row["deployed"], metric)
         accuracy += "" if spread is None else f" +- {scored(spread, metric)}"
         shares = (percent(row["participation"]), percent(row["eq1_share"]))
-        return [row["method"], accuracy, *shares, f"{row['seconds']:.1f}"]
+        return [row["method"], accuracy, *shares, *(say(row) for say in more.values()), f"{row['seconds']:.1f}"]
 
-    return aligned(["method", title, "participation %", "Eq. 1 holds %", "seconds"], map(line, rows))
+    return aligned(["method", title, "participation %", "Eq. 1 holds %", *more, "seconds"], map(line, rows))
+
+
+def standing_columns(
+    rows: list[dict[str, Any]], metric: str = "accuracy"
+) -> dict[str, Callable[[dict[str, Any]], str]]:
+    """Who is better off than alone, as headings and what stands below; none where no run recorded its models alone."""
+    from feduca.standing import points
+
+    if all(row.get("better_off") is None for row in rows):
+        return {}
+    worst = "worst silo, points" if metric == "accuracy" else f"worst silo, {metric}"
+    return {
+        "better off %": lambda row: percent(row.get("better_off")),
+        worst: lambda row: points(row.get("gain_worst"), metric),
+    }

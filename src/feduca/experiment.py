@@ -66,10 +66,33 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
             f"participation.confidence is {level} with the metric {getattr(judge, 'name', '')!r}: correct answers can be "
             "counted, other scores cannot; use confidence 0"
         )
-    server, behaviour = make_server(recipe, seed, task), make_behaviour(recipe, seed)
-    if recipe.own is not None or is_folder(recipe.task.data):  # silos bring their test parts, or do not
-        behaviour = replace(behaviour, untouched=has_test_parts(task))
+    _check_alone(recipe, task)
+    server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
     return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
+
+
+def behaviour_of(recipe: Recipe, seed: int, task: Task) -> Behaviour:
+    """How clients with these data behave: those with files or a task of their own bring a test part, or do not."""
+    behaviour = make_behaviour(recipe, seed)
+    brought = recipe.own is not None or is_folder(recipe.task.data)
+    return replace(behaviour, untouched=has_test_parts(task)) if brought else behaviour
+
+
+def _check_alone(recipe: Recipe, task: Task) -> None:
+    """Models alone are for comparing on untouched data: somebody must have some, and where they are dealt, everybody."""
+    if not recipe.alone:
+        return
+    if not has_test_parts(task):
+        share = recipe.task.test_share
+        what = f"task.test_share {share:g} is too small, raise it" if share else "give silos test rows"
+        raise ConfigError(f"alone is true, but no silo has test data that no decision sees: {what}, or leave alone out")
+    if recipe.own is None and not is_folder(recipe.task.data):
+        without = [name for name, n in zip(task.silos, getattr(task, "test_examples", ())) if n == 0]
+        if without:
+            raise ConfigError(
+                f"alone is true, but task.test_share {recipe.task.test_share:g} leaves {without[0]} no test data"
+                f"{f' (and {len(without) - 1} more)' if len(without) > 1 else ''}; raise task.test_share"
+            )
 
 
 def has_test_parts(task: Task) -> bool:
@@ -104,6 +127,7 @@ def make_task(recipe: Recipe, seed: int) -> Task:
             "Python with task=..."
         )
     task = _own_files(recipe) if is_folder(recipe.task.data) else _dealt(recipe, seed)
+    _check_alone(recipe, task)
     object.__setattr__(task, "origin", origin(recipe, seed))
     return task
 

@@ -31,6 +31,7 @@ class Situation:
     validation: Ints | None = None  # how many examples the scores rest on, where the task says
     alone: Scores | None = None  # the model it would have had alone, where the rule needs it
     extra: Mapping[str, Array] = field(default_factory=dict)  # what the rule kept last round (ClientMemory.extra)
+    concession: Floats | None = None  # where the offer lies on the way to its own model (1); None: it is something else
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,12 @@ class Comparison:
             self._reason(*case)
             for case in zip(better, tied, new.metric(self.metric), old.metric(self.metric), new.loss, old.loss)
         ]
+
+    def standing(self, accuracy: float, loss: float) -> str:
+        """Why there is no offer for a silo whose own model, with these scores, no point on the way beat."""
+        value = f"{accuracy:.4f}" if self.metric == "accuracy" else f"{-loss:.4f}"
+        at = f", loss {loss:.4g}" if self.ties == "loss" else ""
+        return f"no point on the way beat its own model: {self.metric} {value}{at}"
 
     def _reason(self, better: bool, tied: bool, value: float, bar: float, loss: float, own_loss: float) -> str:
         offered, own = _apart(value, bar, ".4f")
@@ -173,7 +180,11 @@ class AccuracyImproves:
 
     def decide(self, situation: Situation) -> Decision:
         scores = situation.offered, situation.own, situation.validation
-        return Decision(self.better.beats(*scores), self.better.reasons(*scores))
+        reasons, ends = self.better.reasons(*scores), situation.concession
+        if ends is not None:  # a search that found nothing ends at the own model, which cannot beat itself
+            theirs = [self.better.standing(*own) for own in zip(situation.own.accuracy, situation.own.loss)]
+            reasons = [nothing if c == 1 else why for c, nothing, why in zip(ends, theirs, reasons)]
+        return Decision(self.better.beats(*scores), reasons)
 
 
 @dataclass(frozen=True)
@@ -227,13 +238,17 @@ class Quits:
     def needs(self) -> Needs:
         return self.rule.needs | Needs(alone=True)
 
+    def gone(self, extra: Mapping[str, Array], n: int) -> Bools:
+        """Who of `n` silos had left before this round: nothing is offered to them."""
+        return np.asarray(extra.get("behind", np.zeros(n))) >= self.rounds
+
     def decide(self, situation: Situation) -> Decision:
         alone = situation.alone
         if alone is None:
             raise RunError("a silo can only quit if it knows its model alone; the client step computes it where needed")
         n = len(situation.gamma)
         before = np.asarray(situation.extra.get("behind", np.zeros(n)))
-        gone = before >= self.rounds
+        gone = self.gone(situation.extra, n)
         inner = self.rule.decide(situation)
         deployed = Scores(
             np.where(inner.join, situation.offered.accuracy, situation.own.accuracy),

@@ -26,17 +26,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from feduca import checkpoint
+from feduca import checkpoint, standing
 from feduca._version import __version__
 from feduca.checkpoint import Checkpoint
 from feduca.errors import CheckpointError, FeducaError, InputError, RunError
 from feduca.records import mean, plain
+from feduca.standing import LAST
 from feduca.types import Array, ServerState
 
 log = logging.getLogger("feduca")
 
 SCHEMA = 1
-LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
 PACKAGES = ("numpy", "scipy", "numba", "torch", "pydantic", "scikit-learn", "safetensors")
 
 
@@ -52,6 +52,7 @@ class RunResult:
     summary: Mapping[str, Any]
     run_dir: Path | None = None
     theta: Array | None = field(default=None, repr=False)  # the final global model, where it is at hand
+    silos: Sequence[str] = ()  # their names
 
     @property
     def accuracy(self) -> float | None:
@@ -81,8 +82,10 @@ class RunResult:
         }
 
 
-def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of a run, from its records."""
+def summarise(
+    rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]], silos: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The figures of a run, from its records. Against the models alone only where they were recorded (standing.py)."""
 
     def over(key: str, records: Sequence[Mapping[str, Any]] = rounds) -> float | None:
         return mean([float("nan") if r[key] is None else r[key] for r in records])
@@ -103,6 +106,7 @@ def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str
         "promise_kept": over("promise_kept"),
         "deployed": mean(deployed),
         "worst_client": min(deployed),
+        **standing.summary(clients, silos),
         "smallest_cohort": rounds[-1]["smallest_cohort"],
         "rounds": len(rounds),
         "seconds": sum(r["seconds"]["round"] for r in rounds),
@@ -125,15 +129,18 @@ def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One row for several seeds: means, the standard deviation of accuracy, and every run's directory."""
+    """One row for several seeds: means, the standard deviation of accuracy, the worst silo, and every run's directory."""
     first = dict(rows[0])
     if len(rows) == 1:
         return first
     for key in first.keys() - {"seed"}:
-        values = [row[key] for row in rows]
+        values = [row.get(key) for row in rows]
         if all(value is None or isinstance(value, int | float) for value in values):
             first[key] = mean([float("nan") if value is None else value for value in values])
     accuracies = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+    if judged := [row for row in rows if row.get("gain_worst") is not None]:  # the worst silo of all seeds
+        worst = min(judged, key=lambda row: row["gain_worst"])
+        first |= {key: worst[key] for key in ("gain_worst", "gain_worst_silo")}
     return first | {
         "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
         "seed": None,
@@ -394,6 +401,22 @@ def task_of(path: str | Path) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
+def silos_of(path: str | Path, n: int) -> list[str]:
+    """The names of a run directory's `n` silos (a deployment's may come later); numbers stand in for names that it lacks."""
+    known = _told_silos(path)
+    return [*known[:n], *(f"silo-{k}" for k in range(len(known), n))]
+
+
+def _told_silos(path: str | Path) -> list[str]:
+    for name in ("silos.json", "env.json"):
+        try:
+            told = json.loads((Path(path) / name).read_text())["silos"]
+            return [str(silo["name"] if isinstance(silo, dict) else silo) for silo in told]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return []
+
+
 def nothing_kept(path: str | Path) -> str | None:
     """Why an unfinished run directory has to start anew; None where it has a checkpoint to go on from."""
     import tomllib
@@ -437,8 +460,10 @@ def load(path: str | Path) -> RunResult:
         clients = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
         if not rounds:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
-        summary = status.get("summary") or summarise(rounds, clients)
-        result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
+        silos = silos_of(path, len(clients[-1]["status"]) if clients else 0)
+        summary = status.get("summary") or summarise(rounds, clients, silos)
+        summary = {**standing.summary(clients, silos), **summary}  # a run of before there were these figures
+        result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path, silos=silos)
         result.row()  # whatever a table needs is there
         return result
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

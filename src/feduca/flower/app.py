@@ -71,6 +71,9 @@ class OneSilo:
         self._task, self._row = task, list(task.silos).index(name)
         self.silos = (name,)
         self.examples = np.asarray(task.examples)[self._row : self._row + 1]
+        for name in ("validation_examples", "test_examples"):  # where the task says
+            if (counts := getattr(task, name, None)) is not None:
+                setattr(self, name, np.asarray(counts)[self._row : self._row + 1])
         self.parameters, self.size = task.parameters, task.size
 
     def init(self, seed: int) -> Array:

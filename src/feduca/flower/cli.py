@@ -171,7 +171,7 @@ def run(
 
     _flower_is_here()
     server = folders.read_server(folder)
-    print_run(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds)).row(), as_json)
+    print_run(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds)), as_json)
 
 
 @app.command()
@@ -216,9 +216,9 @@ def up(
     if folder is not None:
         with deploy.standing(folder) as server:
             result = deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds))
-        print_run(result.row(), as_json)
+        print_run(result, as_json)
         return
-    print_run(deploy.up(chosen, out, silos=silos, again=again, watch=_watch(chosen.rounds)).row(), as_json)
+    print_run(deploy.up(chosen, out, silos=silos, again=again, watch=_watch(chosen.rounds)), as_json)
 
 
 def resume(path: Path, as_json: bool, rounds: int) -> None:
@@ -226,7 +226,7 @@ def resume(path: Path, as_json: bool, rounds: int) -> None:
     _flower_is_here()
     from feduca.flower import deploy
 
-    print_run(deploy.resume(path, watch=_watch(rounds)).row(), as_json)
+    print_run(deploy.resume(path, watch=_watch(rounds)), as_json)
 
 
 def _watch(rounds: int) -> Any:

@@ -199,7 +199,7 @@ def _play(
         ),
         federation,
     )
-    directory.finish(summarise(records, clients))
+    directory.finish(summarise(records, clients, federation.silos))
     return directory.path
 
 

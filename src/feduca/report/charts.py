@@ -198,8 +198,14 @@ def utility_curve() -> Any:
     ).properties(height=HEIGHT + 60, width="container")
 
 
-STATUS_COLOURS = {"joined": "#0072B2", "declined": "#E69F00", "absent": "#c9ced4", "refused": "#CC79A7"}
-LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused"}
+STATUS_COLOURS = {
+    "joined": "#0072B2",
+    "declined": "#E69F00",
+    "absent": "#c9ced4",
+    "refused": "#CC79A7",
+    "left": "#4a4f57",
+}
+LETTERS = {word[0]: word for word in STATUS_COLOURS}
 
 
 def strip(silos: Sequence[str]) -> Any:

@@ -6,6 +6,7 @@
   const STATUS = {
     j: { word: "joined", colour: "--in" }, d: { word: "declined", colour: "--declined" },
     a: { word: "absent", colour: "--absent" }, r: { word: "refused", colour: "--refused" },
+    l: { word: "left for good", colour: "--left" },
   };
   const SCALE = 1e-4;
   let data = null;
@@ -24,6 +25,8 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const percent = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(1) + " %");
   const scored = (x) => (data.score === "accuracy" || x === null || x === undefined ? percent(x) : x.toFixed(3));
+  const unit = () => (data.score === "accuracy" ? ", points" : "");
+  const points = (x) => (x === null || x === undefined ? "–" : (x > 0 ? "+" : "") + (data.score === "accuracy" ? (100 * x).toFixed(1) : x.toFixed(3)));
   const plain = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 0.001 || x === 0 ? x.toFixed(4) : x.toExponential(1));
   const real = (x) => (x === null || x === undefined ? null : x * SCALE);
   const run = () => data.runs[chosen];
@@ -156,12 +159,13 @@
   // ------------------------------------------------------------------------------------------------- the strip
   const mark = (context, letter, x, y, w, h) => { // shape as well as colour, where a cell is large enough for one
     if (w < 7 || h < 7 || letter === "j") return;
-    context.strokeStyle = letter === "a" ? colour("--soft") : "#000000";
+    context.strokeStyle = letter === "a" ? colour("--soft") : letter === "l" ? colour("--paper") : "#000000";
     context.lineWidth = 1.5;
     context.beginPath();
     const cx = x + w / 2, cy = y + h / 2, s = Math.min(w, h) / 4;
     if (letter === "d") { context.moveTo(cx - s, cy); context.lineTo(cx + s, cy); }
     if (letter === "a") context.arc(cx, cy, s, 0, 7);
+    if (letter === "l") { context.moveTo(cx - s, cy + s); context.lineTo(cx + s, cy - s); }
     if (letter === "r") { context.moveTo(cx - s, cy - s); context.lineTo(cx + s, cy + s); context.moveTo(cx + s, cy - s); context.lineTo(cx - s, cy + s); }
     context.stroke();
   };
@@ -226,7 +230,8 @@
     at.style.height = geometry.tall + 3 + "px";
     const letter = r.strip[silo]?.[t], here = r.strip_rounds[t], fallback = r.fallbacks.find(([f]) => f === here);
     const kept = r.details.rounds.indexOf(here), why = kept >= 0 ? r.details.silos[kept][silo][0] : "";
-    $("strip-readout").textContent = `${r.silos[silo]}, round ${here}: ${STATUS[letter]?.word ?? "absent"}${why ? " – " + why : ""}.` + (fallback ? ` The server fell back: ${fallback[1]}.` : "");
+    const word = STATUS[letter]?.word ?? "absent", because = why.startsWith(word + ": ") ? why.slice(word.length + 2) : why;
+    $("strip-readout").textContent = `${r.silos[silo]}, round ${here}: ${word}${because ? " – " + because : ""}.` + (fallback ? ` The server fell back: ${fallback[1]}.` : "");
   };
   const stripSvg = () => {
     const r = run(), cell = 8, tall = 12, escape = (s) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -244,7 +249,7 @@
     return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">${out.join("")}</svg>`;
   };
   const drawKey = () => {
-    const entries = [["j", "joined"], ["d", "declined"], ["a", "absent"], ["r", "refused"]].map(([letter, word]) => {
+    const entries = Object.entries(STATUS).map(([letter, { word }]) => {
       const item = make("li"), canvas = make("canvas", "", { width: 16, height: 16, "aria-hidden": "true" }), context = canvas.getContext("2d");
       context.fillStyle = colour(STATUS[letter].colour);
       context.fillRect(0, 0, 16, 16);
@@ -275,7 +280,9 @@
     const r = run(), e = entry();
     if (!e) return "No details of single silos are kept for this run.";
     const [why, used, announced, gamma, u, r2, own, offered, concession] = e, at = r.details.rounds[snapshot()];
-    const t = nearest(r.strip_rounds, at), word = STATUS[r.strip[silo]?.[t]]?.word ?? "absent", parts = [`${r.silos[silo]}, round ${at}: ${word}${why ? " (" + why + ")" : ""}.`];
+    const t = nearest(r.strip_rounds, at), letter = r.strip[silo]?.[t], word = STATUS[letter]?.word ?? "absent", because = why.startsWith(word + ": ") ? why.slice(word.length + 2) : why;
+    const parts = [`${r.silos[silo]}, round ${at}: ${word}${because ? " (" + because + ")" : ""}.`];
+    if (letter === "l") return parts[0]; // nothing is offered or promised to whoever has left
     if (own !== null && offered !== null) parts.push(`The offered model scored ${scored(real(offered))} on its validation data, its own ${scored(real(own))}.`);
     if (concession) parts.push(`The offer conceded c = ${real(concession).toFixed(2)}.`);
     if (used !== null) parts.push(`Its weight in the new model is ${real(used).toFixed(3)}.`);
@@ -291,13 +298,13 @@
     $("title").textContent = many ? `${data.runs[0].name}: ${data.runs.length} runs` : `${run().name}: ${run().label}`;
     const wanted = data.verdict.join("\n");
     if ($("verdict").dataset.said !== wanted) { fill($("verdict"), data.verdict.map((text) => make("p", text))); $("verdict").dataset.said = wanted; }
-    const columns = [["method", "method"], ["accuracy", data.score], ["participation", "participation"], ["promise_kept", "promise kept"], ["jensen", "Jensen gaps"], ["discrepancy", "discrepancy"], ["r2", "R² of fits"], ["fallbacks", "fallbacks"], ["seconds", "seconds"]];
+    const columns = [["method", "method"], ["accuracy", data.score], ["participation", "participation"], ...(data.table.some((row) => row.better_off !== null) ? [["better_off", "better off than alone"], ["gain_worst", "worst silo" + unit()]] : []), ["promise_kept", "promise kept"], ["jensen", "Jensen gaps"], ["discrepancy", "discrepancy"], ["r2", "R² of fits"], ["fallbacks", "fallbacks"], ["seconds", "seconds"]];
     const head = make("tr");
     columns.forEach(([, name]) => head.append(make("th", name, { scope: "col" })));
     const rows = data.table.map((row) => {
       const tr = make("tr");
       columns.forEach(([key]) => {
-        let text = key === "method" ? row.method + (row.seeds > 1 ? ` (${row.seeds} seeds)` : "") : key === "accuracy" ? scored(row[key]) : key === "participation" ? percent(row[key]) : key === "fallbacks" ? String(row[key] ?? 0) : key === "seconds" ? (row[key] ?? 0).toFixed(1) : plain(row[key]);
+        let text = key === "method" ? row.method + (row.seeds > 1 ? ` (${row.seeds} seeds)` : "") : key === "accuracy" ? scored(row[key]) : key === "participation" || key === "better_off" ? percent(row[key]) : key === "gain_worst" ? points(row[key]) : key === "fallbacks" ? String(row[key] ?? 0) : key === "seconds" ? (row[key] ?? 0).toFixed(1) : plain(row[key]);
         if (key === "accuracy" && row.accuracy_std !== null) text += ` ± ${data.score === "accuracy" ? (100 * row.accuracy_std).toFixed(1) : row.accuracy_std.toFixed(3)}`;
         tr.append(make("td", text));
       });
@@ -316,8 +323,23 @@
     $("run-control").hidden = data.runs.length < 2;
     keep($("silo-choice"), run().silos, silo);
   };
+  const drawStanding = () => { // every silo against the model it would have had alone, where the run knows
+    const r = run(), stands = r.standing;
+    $("better").hidden = $("better-link").hidden = !stands;
+    if (!stands) return;
+    $("better-sentence").textContent = stands.sentence;
+    $("better-hint").textContent = `${data.runs.length > 1 ? title(r) + ". " : ""}On data that no decision ever saw, mean over the last ${Math.min(10, r.done)} rounds: the model a silo deploys (the offer it took, else its own) and the one it would have had if it had never taken part.`;
+    const head = make("tr");
+    ["silo", "alone", "deployed", "gain" + unit(), "test examples", "in the end"].forEach((name) => head.append(make("th", name, { scope: "col" })));
+    fill($("standing"), [head, ...stands.rows.map(([k, alone, deployed, gain, tested, end]) => {
+      const tr = make("tr");
+      [r.silos[k] ?? `silo-${k}`, scored(alone), scored(deployed), points(gain), tested ?? "–", end].forEach((text) => tr.append(make("td", text)));
+      return tr;
+    })]);
+  };
   const drawRun = () => {
     const r = run();
+    drawStanding();
     fill($("run-verdict"), data.runs.length > 1 ? r.verdict.map((text) => make("p", text)) : []);
     $("program-hint").textContent = hasData("slack") || hasData("promise") ? "" : "This run's mechanism solves no program and its rule needs no utility curve, so there is nothing promised that could be kept.";
     $("directory").textContent = `${r.directory}: ${r.state}, ${r.done}${r.planned ? " of " + r.planned : ""} rounds.`;

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from feduca import standing
 from feduca.errors import InputError
-from feduca.report.reading import ClientRound, Number, Run, text
-from feduca.report.verdict import average, comparison, figures, labels, verdict
+from feduca.report.reading import STATUSES, ClientRound, Number, Run, text
+from feduca.report.verdict import average, better_off, comparison, figures, gone, labels, untouched, verdict
 
 MAX_RUNS = 60
 SERIES_POINTS = 1500  # over all runs ...
@@ -23,6 +24,7 @@ MOST_POINTS = 400  # ... and of one run: more than a chart has pixels for
 STRIP_CELLS = 200_000  # over all runs
 DETAIL_CHARACTERS = 600_000  # over all runs
 CONFIG_CHARACTERS = 60_000  # over all runs
+STANDING_ROWS = 3000  # over all runs
 SCALE = 10_000  # utilities and weights travel as integers in units of 1e-4
 
 GRID = [round(0.05 * i, 2) for i in range(21)]  # where fitted curves are sampled
@@ -78,6 +80,7 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         ],
         "strip": strip,
         "strip_rounds": strip_rounds,
+        "standing": _standing(run, STANDING_ROWS // shares, where, notes),
         "details": _details(run, details, where, notes),
         "config": run.config_text[: CONFIG_CHARACTERS // shares],
         "environment": [[key, text(value)] for key, value in _flat(run.environment)][:60],
@@ -95,8 +98,33 @@ def _table(runs: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
         row = {key: _short(average(f[key] for f in found)) for key in found[0]}
         scores = [f["accuracy"] for f in found if f["accuracy"] is not None]
         spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
+        row["gain_worst"] = _short(min((f["gain_worst"] for f in found if f["gain_worst"] is not None), default=None))
         rows.append({"method": name, "seeds": len(group), "accuracy_std": _short(spread), **row})
     return rows
+
+
+def _standing(run: Run, most: int, where: str, notes: list[str]) -> dict[str, Any] | None:
+    """Every silo against the model it would have had alone: [place, alone, deployed, gain, test examples, how it ended]."""
+    found = standing.each(untouched(run))
+    if found is None:
+        return None
+    left, last, tested = gone(run), run.clients[-1].status, run.test_examples
+    words = {word[0]: word for word in STATUSES} | {"j": "in"}
+    rows = [
+        [
+            k,
+            alone,
+            deployed,
+            _short(standing.gain(deployed, alone)),
+            tested[k],
+            f"quit in round {left[k]}" if k in left else words[last[k]],
+        ]
+        for k, (deployed, alone) in enumerate(zip(*found))
+    ]
+    if len(rows) > most:
+        notes.append(f"{where}: the table of gains shows the {most} silos that gain least.")
+        rows = sorted(rows, key=lambda row: (row[3] is None, row[3]))[:most]
+    return {"sentence": better_off(run), "rows": rows}
 
 
 def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list[Any]]:
@@ -122,7 +150,7 @@ def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list
 
 
 def _strip(run: Run, cells: int, where: str, notes: list[str]) -> tuple[list[str], list[int]]:
-    """One string of letters per silo (joined, declined, absent, refused), one letter per shown round."""
+    """One string of letters per silo (joined, declined, absent, refused, left), one letter per shown round."""
     silos = len(run.silos)
     if not run.clients or silos == 0:
         return [], []

@@ -25,7 +25,7 @@ MAX_SILOS = 10_000
 MAX_ROUNDS = 100_000
 MAX_TEXT = 200  # characters of any name or reason that is shown
 
-STATUSES = ("joined", "declined", "absent", "refused")
+STATUSES = ("joined", "declined", "absent", "refused", "left")
 
 ROUND_NUMBERS = (
     "accuracy", "loss", "participation", "joined", "satisfied", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound",
@@ -34,7 +34,7 @@ ROUND_NUMBERS = (
 ROUND_WORDS = ("status", "reason", "fallback")
 CLIENT_NUMBERS = (
     "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept",
-    "r2", "concession", "test_deployed", "test_own", "test_global",
+    "r2", "concession", "test_deployed", "test_own", "test_global", "test_alone",
 )  # fmt: skip
 
 Number = float | None
@@ -45,7 +45,7 @@ class ClientRound:
     """One line of clients.jsonl, cleaned: every column has one entry per silo."""
 
     round: int
-    status: str  # one letter per silo: j, d, a, r
+    status: str  # one letter per silo: j, d, a, r, l
     reason: Sequence[str]
     numbers: Mapping[str, Sequence[Number]]
     zeta: Sequence[Sequence[float] | None]
@@ -98,6 +98,13 @@ class Run:
         """What its figures called accuracy are: accuracy, or the metric of the task."""
         task = self.environment.get("task")
         return (text(task.get("metric"))[:40] if isinstance(task, Mapping) else "") or "accuracy"
+
+    @property
+    def test_examples(self) -> list[Number]:
+        """How many examples each silo has that no decision sees, where the run says."""
+        task = self.environment.get("task")
+        counts = task.get("examples") if isinstance(task, Mapping) else None
+        return _numbers(counts.get("test") if isinstance(counts, Mapping) else None, len(self.silos))
 
     @property
     def planned(self) -> int | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from feduca import standing
 from feduca.report.reading import Number, Run
 from feduca.runs import nothing_kept
-
-LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
+from feduca.standing import LAST
 
 _MECHANISMS = {"feduca": "FedUCA", "fedavg": "FedAvg", "uniform": "uniform weights", "random": "random weights"}
 _RULES = {"accuracy": "Eq. 1", "utility": "Eq. 2", "always": "everybody forced in"}
 NAMED = 4  # silos that a sentence names
+ABSURD = 1e9  # scores beyond it
 
 
 def average(values: Iterable[Number]) -> Number:
@@ -36,8 +37,11 @@ def figures(run: Run) -> dict[str, Number]:
     def over(name: str, last: int = 0) -> Number:
         return average(line.numbers[name] for line in run.rounds[-last:])
 
+    against = standing.summary(untouched(run), run.silos)
     return {
         "accuracy": over("accuracy", LAST),
+        "better_off": against.get("better_off"),
+        "gain_worst": against.get("gain_worst"),
         "participation": over("participation"),
         "promise_kept": over("promise_kept"),
         "slack": over("slack"),
@@ -108,7 +112,7 @@ def verdict(run: Run) -> list[str]:
     ]
     if state := _state(run):
         sentences.append(state)
-    sentences += [_who(run), _promise(run, said), _program(run, said)]
+    sentences += [better_off(run), _who(run), _gone(run), _promise(run, said), _program(run, said)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -169,12 +173,41 @@ def _who(run: Run) -> str:
     if not run.clients:
         return ""
     last = run.clients[-1]
-    out = [(run.silos[k], last.reason[k]) for k, letter in enumerate(last.status) if letter != "j"]
+    out = [(run.silos[k], last.reason[k]) for k, letter in enumerate(last.status) if letter not in "jl"]
+    if "j" not in last.status and not out:
+        return ""  # everybody has left: `_gone` says so
     if not out:
-        return f"In round {last.round} everybody was in."
+        return f"In round {last.round} everybody {'who has not quit ' * ('l' in last.status)}was in."
     named = "; ".join(f"{name} ({why or 'no reason recorded'})" for name, why in out[:NAMED])
     more = f"; and {len(out) - NAMED} more" if len(out) > NAMED else ""
     return f"Out in round {last.round}: {named}{more}."
+
+
+def untouched(run: Run) -> list[dict[str, list[Number]]]:
+    """What silos' models scored on untouched data in the last rounds, without numbers that are no scores."""
+    return [
+        {
+            name: [None if v is None or abs(v) > ABSURD else v for v in c.numbers[name]]
+            for name in ("test_deployed", "test_alone")
+        }
+        for c in run.clients[-LAST:]
+    ]
+
+
+def better_off(run: Run) -> str:
+    """What silos deploy against what they would have had alone; empty where the run does not know."""
+    said = standing.better_off(untouched(run), run.silos, run.score)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def gone(run: Run) -> dict[int, int]:
+    """Who has left for good, and in which round."""
+    return standing.left((c.round, c.status) for c in run.clients)
+
+
+def _gone(run: Run) -> str:
+    said = standing.departed(gone(run), run.silos)
+    return f"{said}." if said else ""
 
 
 def _promise(run: Run, said: Mapping[str, Number]) -> str:

@@ -23,7 +23,7 @@ COLUMNS = (  # title, key, decimals of a percentage
     ("alone %", "alone_test_mean", 1),
     ("better off %", "better_off_share", 0),
     ("worst silo, points", "gain_worst", 1),
-    ("silos left %", "members_share", 0),
+    ("still in %", "members_share", 0),
 )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from feduca import standing
 from feduca.records import mean
 from feduca.reproduce import curves, paper
-from feduca.runs import LAST, RunResult
+from feduca.runs import RunResult
 from feduca.study import Cell
 
 
@@ -135,11 +136,7 @@ def _curve(results: Sequence[RunResult], key: str) -> list[float | None] | None:
     """A quantity round by round, averaged over seeds; None where it was never defined."""
     table = [[float("nan") if r[key] is None else r[key] for r in result.rounds] for result in results]
     by_round = [mean(column) for column in zip(*table)]
-    return None if all(value is None for value in by_round) else [_short(value) for value in by_round]
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.5g}")
+    return None if all(value is None for value in by_round) else [standing.short(value) for value in by_round]
 
 
 def _jensen(results: Sequence[RunResult]) -> dict[str, float] | None:
@@ -164,14 +161,8 @@ def _start(cell: Cell, but: frozenset[str] = frozenset()) -> str:
 
 def _last(results: Sequence[RunResult], column: str) -> list[list[float | None]] | None:
     """A column of the silos' records, mean over the last ten rounds: one list over silos per seed; None where unrecorded."""
-    table = []
-    for result in results:
-        seen = [record.get(column) for record in result.clients[-LAST:]]
-        if any(values is None for values in seen):
-            return None
-        silos = zip(*seen)
-        table.append([_short(mean([np.nan if v is None else v for v in silo])) for silo in silos])
-    return table
+    table = [standing.last(result.clients, column) for result in results]
+    return None if any(row is None for row in table) else [row for row in table if row is not None]
 
 
 def _untouched(results: Sequence[RunResult]) -> dict[str, Any]:
@@ -228,17 +219,7 @@ def alone(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> list[list[
     return [by_seed[seed] for seed in cell["seeds"]] if all(seed in by_seed for seed in cell["seeds"]) else None
 
 
-def _better_off(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> dict[str, float | None]:
+def _better_off(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> dict[str, float]:
     """Silos of all seeds together; the worst silo both over everything and as the mean over seeds."""
     deployed, without = cell.get("deployed_test"), alone(cell, solo)
-    if deployed is None or without is None:
-        return {}
-    gains = np.array(deployed, float) - np.array(without, float)
-    return {
-        "alone_test_mean": mean(np.array(without, float)),
-        "better_off_share": float((gains > 0).mean()),
-        "not_worse_share": float((gains >= 0).mean()),
-        "gain_mean": mean(gains),
-        "gain_worst": float(gains.min()),
-        "gain_worst_mean": float(gains.min(1).mean()),
-    }
+    return {} if deployed is None or without is None else standing.figures(deployed, without)
