@@ -13,27 +13,33 @@ from feduca.records import ClientRecord, RoundRecord, plain
 from feduca.runs import RunDirectory, summarise
 from feduca.utility import Quadratic, nodes
 
-LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused"}
+LETTERS = {"j": "joined", "d": "declined", "a": "absent", "r": "refused", "l": "left"}
 
 
 class Written:
     """A run directory that grows by one round at a time; remembers the statuses it wrote."""
 
-    def __init__(self, root: Path, silos: Sequence[str], rounds: int, seed: int = 0, points: bool = False) -> None:
+    def __init__(
+        self, root: Path, silos: Sequence[str], rounds: int, seed: int = 0, points: bool = False, alone: bool = False
+    ) -> None:
         settings = {"task.clients": len(silos), "utility.record_points": points}
         self.recipe = recipe("quickstart", settings, rounds=rounds, seed=seed)
         self.directory = RunDirectory(root, "synthetic", self.recipe.hash(), seed)
         self.path = self.directory.path
         self.silos, self.points = list(silos), points
+        self.alone = alone  # models alone on untouched data are known, and the last silo leaves for good in round 3
         self.status: list[str] = []  # one string of letters per round
         self._rng = np.random.default_rng(seed)
         self._records: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-        self.directory.begin(self.recipe.plain(), seed, self.silos, {"data": "synthetic"})
+        about = {"data": "synthetic"} | ({"examples": {"test": list(range(10, 10 + len(silos)))}} if alone else {})
+        self.directory.begin(self.recipe.plain(), seed, self.silos, about)
 
     def round(self) -> None:
         """One more round of plausible records."""
         rng, n, t = self._rng, len(self.silos), len(self.status) + 1
         letters = "".join(rng.choice(list("jdar"), size=n, p=[0.7, 0.2, 0.07, 0.03])) if t > 1 else "j" * n
+        if self.alone and t >= 3:
+            letters = letters[:-1] + "l"
         self.status.append(letters)
         joined = letters.count("j")
         peak, top = rng.uniform(0.1, 0.9, n), rng.uniform(0.5, 0.95, n)
@@ -55,28 +61,32 @@ class Written:
             promise_kept=float(rng.normal(0, 0.02)), s=[0.2] * 5, bytes_down=1, bytes_up=1, seconds={"round": 0.1},
         )  # fmt: skip
         nothing = np.full(n, np.nan)
+        without = np.linspace(0.4, 0.6, n) if self.alone else None
+        deployed = None if without is None else without + np.where(np.arange(n) % 4 == 1, -0.05, 0.1)
         clients = ClientRecord(
             round=t, status=[LETTERS[x] for x in letters], reason=[f"because of {x}" for x in letters], alpha=alpha,
             announced=alpha, slack=np.zeros(n), satisfied=np.ones(n, bool), zeta=zeta, gamma=gamma, eq1=np.ones(n, bool),
             eq2=np.ones(n), global_accuracy=top, own_accuracy=top - 0.1, offered_accuracy=top, concession=np.zeros(n),
             evaluations=np.zeros(n), promised=top, promise_kept=rng.normal(0, 0.05, n), r2=np.full(n, 0.8),
-            capped=np.zeros(n, bool), staleness=np.zeros(n), update_norm=nothing, test_deployed=None, test_own=None,
-            test_global=None, utility_points={"places": places, "values": values} if self.points else None,
+            capped=np.zeros(n, bool), staleness=np.zeros(n), update_norm=nothing, test_deployed=deployed, test_own=None,
+            test_global=None, test_alone=without, utility_points={"places": places, "values": values} if self.points else None,
         )  # fmt: skip
         for kept, item in zip(self._records, (record, clients)):
             kept.append(plain(item))
         self.directory.append(self._records[0][-1], self._records[1][-1])
 
     def finish(self) -> Path:
-        self.directory.finish(summarise(*self._records))
+        self.directory.finish(summarise(*self._records, self.silos))
         self.directory.__exit__(None, None, None)  # lets go of the folder
         return self.path
 
 
-def written(root: Path, silos: int | Sequence[str], rounds: int, seed: int = 0, points: bool = False) -> Written:
+def written(
+    root: Path, silos: int | Sequence[str], rounds: int, seed: int = 0, points: bool = False, alone: bool = False
+) -> Written:
     """A finished run of `rounds` rounds."""
     names = [f"silo-{k}" for k in range(silos)] if isinstance(silos, int) else silos
-    run = Written(root, names, rounds, seed, points)
+    run = Written(root, names, rounds, seed, points, alone)
     for _ in range(rounds):
         run.round()
     run.finish()

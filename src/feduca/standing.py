@@ -89,7 +89,7 @@ def better_off(clients: Sequence[Mapping[str, Any]], silos: Sequence[str], metri
         return ""
     judged = [g for pair in zip(*found) if (g := gain(*pair)) is not None]
     better, all_of_them = sum(g > 0 for g in judged), len(judged)
-    whose = "silos" if all_of_them == len(found[0]) else f"silos with untouched data (of {len(found[0])} silos)"
+    whose = "silos" if all_of_them == len(found[0]) else f"silos with such data (of {len(found[0])})"
     return (
         f"deployed {_scored(said['alone'] + said['gain_mean'], metric)} against {_scored(said['alone'], metric)} alone on"
         f" untouched data: {better} of {all_of_them} {whose} better off, mean {points(said['gain_mean'], metric)}"

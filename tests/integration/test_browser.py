@@ -159,6 +159,44 @@ def test_the_strip_shows_every_client_in_every_round(browser: Any, report: str, 
     assert cells == expected  # 8 silos x 40 rounds
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_who_is_better_off_than_alone_and_who_left_is_shown(browser: Any, scheme: str, tmp_path: Path) -> None:
+    run = written(tmp_path, 8, 20, points=True, alone=True)
+    (target,) = write([run.path], tmp_path / "better.html")
+    with Opened(browser, target.as_uri(), color_scheme=scheme) as opened:
+        page = opened.page
+        assert "6 of 8 silos better off, mean +6.2 points, worst silo-1 -5.0" in page.locator("#better").inner_text()
+        rows = page.locator("#standing tr")
+        assert rows.count() == 9
+        assert rows.nth(2).locator("td").all_inner_texts()[:5] == ["silo-1", "42.9 %", "37.9 %", "-5.0", "11"]
+        assert rows.nth(8).locator("td").all_inner_texts() == [
+            "silo-7",
+            "60.0 %",
+            "70.0 %",
+            "+10.0",
+            "17",
+            "quit in round 3",
+        ]
+        assert "left for good" in page.locator("#strip-key").inner_text()
+        assert opened.said == []  # before the test looks at pixels, which Chromium comments on
+        left = {"light": "#4a4f57", "dark": "#b9c1ca"}[scheme]
+        assert [cell == left for cell in page.evaluate(CELLS)[7]] == [letters[7] == "l" for letters in run.status]
+        page.locator("#silo-choice").select_option("7")
+        page.wait_for_timeout(100)
+        assert page.locator("#silo-sentence").inner_text().startswith("silo-7, round 20: left for good (because of l).")
+        assert "offered" not in page.locator("#silo-sentence").inner_text()
+        assert "better off than alone" in page.locator("#summary").inner_text()
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        page.locator("#better").screenshot(path=SHOTS / f"better-{scheme}.png")
+        page.locator("#strip-section").screenshot(path=SHOTS / f"left-{scheme}.png")
+
+
+def test_a_run_that_knows_no_models_alone_has_no_such_table(browser: Any, report: str) -> None:
+    with Opened(browser, report) as opened:
+        assert not opened.page.locator("#better").is_visible()
+        assert not opened.page.locator("#better-link").is_visible()
+
+
 # Contrast ratios as WCAG 2 defines them.
 CONTRAST = """() => {
     const straight = (x) => { x /= 255; return x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; };
@@ -333,7 +371,7 @@ def serve() -> Iterator[Any]:
 
 
 def test_a_watched_run_shows_a_new_round_within_two_seconds(browser: Any, serve: Any, tmp_path: Path) -> None:
-    run = Written(tmp_path, ["a", "b", "c"], 12, points=True)
+    run = Written(tmp_path, ["a", "b", "c"], 12, points=True, alone=True)
     dashboard = serve(run.path)
     with Opened(browser, dashboard.address) as opened:
         page = opened.page
@@ -349,6 +387,8 @@ def test_a_watched_run_shows_a_new_round_within_two_seconds(browser: Any, serve:
         assert (sorted(delays)[2] if busy() else max(delays)) < 2, delays
         assert page.locator("#strip").get_attribute("data-cells") == "15"
         assert "round 5 of 12" in page.locator("#verdict").inner_text()
+        assert "2 of 3 silos better off" in page.locator("#better-sentence").inner_text()
+        assert "quit in round 3" in page.locator("#standing").inner_text()
         assert {url.split("?")[0] for url in opened.asked} == {dashboard.address, dashboard.address + "data.json"}
         assert opened.said == []
         page.screenshot(path=SHOTS / "watch.png")

@@ -437,6 +437,33 @@ def test_a_setting_for_some_rows_leaves_the_others_alone(capsys):
     assert "best mixture" in out
 
 
+def test_who_is_better_off_than_alone_is_printed(capsys):
+    judged = [*FAST, "--set", "alone=true", "--set", "task.test_share=0.5"]
+    code, out, err = feduca("run", *judged, "--json", capsys=capsys)
+    row = json.loads(out)
+    code, out, err = feduca("run", *judged, capsys=capsys)  # read back
+    assert code == 0, err
+    line = next(line for line in out.splitlines() if line.startswith("deployed "))
+    assert (
+        f"against {100 * row['alone']:.1f} % alone on untouched data: {10 * row['better_off']:.0f} of 10 silos" in line
+    )
+    assert line.endswith(f"worst {row['gain_worst_silo']} {100 * row['gain_worst']:+.1f}")
+    code, out, err = feduca("compare", *judged, capsys=capsys)
+    assert code == 0, err
+    assert "better off %  worst silo, points" in out.splitlines()[0]
+    code, out, err = feduca("compare", *FAST, capsys=capsys)
+    assert "better off" not in out
+
+
+def test_who_quit_is_printed(capsys):
+    few = ["--set", "participation.quits=1", "--set", "mechanism.name=fedavg", "--set", "participation.rule=accuracy"]
+    code, out, err = feduca("run", *FAST, *few, capsys=capsys)
+    assert code == 0, err
+    assert re.search(r"^\d+ of 10 silos quit for good: silo-\d \(round 2\)", out, re.M)
+    assert "/" in next(line for line in err.splitlines() if "round 2/2" in line).split(" in ")[1]
+    assert "deployed" not in out  # nothing untouched to compare on
+
+
 def test_options_that_a_best_mixture_has_no_use_for(capsys):
     told = ["run", *FAST, "--set", "offer.kind=best-mixture", "--set", "offer.margin=0.1"]
     code, _, err = feduca(*told, capsys=capsys)

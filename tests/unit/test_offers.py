@@ -7,17 +7,19 @@ can be checked on paper.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import feduca
-from feduca import api, config, experiment
+from feduca import api, config, experiment, standing
 from feduca import rounds as loop
 from feduca.alone import plain
 from feduca.conduct import KINDS, Conduct
 from feduca.errors import ConfigError, InputError, RunError
+from feduca.federation import InProcess
 from feduca.federation.lockstep import together
 from feduca.incentives import Claims, deviation, incentives, sentence
 from feduca.offers import Asked, BestMixture, LeastConcession
@@ -25,14 +27,16 @@ from feduca.participation import (
     AccuracyImproves,
     Always,
     Comparison,
+    Never,
     Quits,
     Situation,
     certainly_more,
 )
 from feduca.reproduce import offers_page
 from feduca.reproduce.study import plan
-from feduca.reproduce.summary import beside
-from feduca.study import cells
+from feduca.reproduce.summary import beside, summarise
+from feduca.runs import over_seeds
+from feduca.study import Cell, cells
 from feduca.types import LocalSpec, Scores
 from feduca.utility import Quadratic
 from feduca.work import Along
@@ -370,12 +374,149 @@ def test_runs_with_quitting_record_who_is_left(rule):
 @pytest.mark.parametrize("mechanism", ["fedavg", "feduca"])
 def test_when_everybody_has_left_the_shared_model_stands_still(mechanism):
     settings = {**SMALL, "rounds": 6, "mechanism.name": mechanism, "participation.rule": "never"}
+    built = experiment.build(api.recipe({}, settings), 0, NumpyTask())
+    how = replace(experiment.make_behaviour(api.recipe({}, settings), 0), rule=Quits(2, Never()))
     thetas, members = [], []
-    for record, _, state in feduca.iterate({}, {**settings, "participation.quits": 2}, task=NumpyTask()):
+    for record, _, state in loop.steps(built.server, built.theta, built.task.examples, InProcess(built.task, how)):
         thetas.append(state.theta)
         members.append(record.members)
     assert members == [4, 4, 0, 0, 0, 0]  # own models are the models alone: rounds 2 and 3 do not beat them
     assert np.array_equal(thetas[3], thetas[5])
+
+
+def test_nothing_is_offered_to_whoever_has_left():
+    settings = {**SMALL, "rounds": 8, **LEAST, "participation.quits": 2}
+    result = feduca.run({}, settings, task=NumpyTask(validation=8))
+    gone = standing.left((record["round"], record["status"]) for record in result.clients)
+    assert gone
+    for record in result.clients:
+        for k in range(4):
+            after = k in gone and record["round"] > gone[k]
+            assert (record["offered_accuracy"][k] is None) == (record["concession"][k] is None) == after
+            assert not (after and record["evaluations"][k])
+            assert record["test_deployed"][k] is not None  # its own model, which it goes on training
+    assert any(e for record in result.clients for e in record["evaluations"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Better off than alone
+
+
+def test_the_summary_says_who_is_better_off_as_a_study_does():
+    results = [
+        feduca.run({}, {**SMALL, **LEAST, "alone": True}, task=NumpyTask(seed=seed), seed=seed) for seed in (0, 1)
+    ]
+    recipe = api.recipe({}, {**SMALL, **LEAST, "alone": True, "task.test_share": 0.5})
+    cell = beside([summarise(Cell({"method": "x"}, recipe), [with_task(result) for result in results])])[0]
+    said = [result.summary for result in results]
+    assert cell["gain_worst"] == min(s["gain_worst"] for s in said)
+    for mine, theirs in {
+        "alone": "alone_test_mean",
+        "better_off": "better_off_share",
+        "gain_mean": "gain_mean",
+    }.items():
+        assert np.mean([s[mine] for s in said]) == pytest.approx(cell[theirs])
+    deployed, alone = (np.mean([r[f"test_{what}"] for r in results[0].clients], 0) for what in ("deployed", "alone"))
+    gains = np.round(deployed, 5) - np.round(alone, 5)
+    assert said[0]["better_off"] == (gains > 0).mean()
+    assert said[0]["gain_worst_silo"] == f"silo-{gains.argmin()}"
+    assert said[0]["gain_worst"] == pytest.approx(gains.min(), abs=2e-5)
+    row = over_seeds([result.row() for result in results])
+    assert row["gain_worst"] == cell["gain_worst"]
+    assert row["gain_worst_silo"] == min(said, key=lambda s: s["gain_worst"])["gain_worst_silo"]
+    without = feduca.run({}, {**SMALL, **LEAST}, task=NumpyTask()).summary
+    assert not {"alone", "better_off", "gain_mean", "gain_worst", "gain_worst_silo"} & without.keys()
+
+
+def with_task(result):
+    """A study's results come from recipes; this one's task is its own."""
+    return replace(result, config={**result.config, "engine": {"device": "cpu", "precision": "fp32"}})
+
+
+def test_who_is_better_off_by_hand():
+    records = [
+        {"test_deployed": [0.9, 0.5, None, 0.7], "test_alone": [0.6, 0.6, None, 0.7]},
+        {"test_deployed": None, "test_alone": None},  # a round in which nobody answered
+        {"test_deployed": [0.7, 0.5, None, 0.7, 0.5], "test_alone": [0.6, 0.6, None, 0.7, 0.3]},  # one came later
+    ]
+    names = ["a", "b", "c", "d", "e"]
+    said = standing.summary(records, names)
+    assert said == pytest.approx(
+        {"alone": 0.55, "better_off": 0.5, "gain_mean": 0.075, "gain_worst": -0.1, "gain_worst_silo": "b"}
+    )
+    assert standing.better_off(records, names) == (
+        "deployed 62.5 % against 55.0 % alone on untouched data: 2 of 4 silos with such data (of 5) better off,"
+        " mean +7.5 points, worst b -10.0"
+    )
+    assert "mean +0.075, worst b -0.100" in standing.better_off(records, names, "r2")
+    assert standing.better_off([{"test_deployed": [0.5], "test_alone": None}], ["a"]) == ""
+
+
+def test_who_quit_is_said_so_that_nobody_reads_it_the_other_way_round():
+    gone = standing.left([(1, ["joined", "joined"]), (2, ["left", "declined"]), (3, ["left", "left"])])
+    assert gone == {0: 2, 1: 3}
+    assert standing.departed({}, ["a", "b"]) == ""
+    assert standing.departed({1: 3}, ["a", "b"]) == "1 of 2 silos quit for good: b (round 3)"
+    assert standing.departed(gone, ["a", "b"]) == (
+        "2 of 2 silos quit for good: a (round 2), b (round 3); the federation is empty since round 3, and its shared model"
+        " stands still"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"alone": True}, r"alone is true with task\.test_share 0: .* set task\.test_share"),
+        ({"participation.rule": "never", "participation.quits": 3}, r"participation\.quits is 3 with .* 'never'"),
+        ({**LEAST, "offer.points": 1001}, r"offer\.points is 1001: it should be less than or equal to 1000"),
+        ({**LEAST, "offer.margin": 1.0}, r"offer\.margin is 1: accuracies lie between 0 and 1"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        config.load({}, settings)
+
+
+def test_settings_that_can_be_meant_are_not_refused():
+    config.load({}, {"alone": True, "task.test_share": 0.5})
+    config.load({}, {"participation.quits": 3})  # judged by validation data
+    config.load({}, {**LEAST, "offer.margin": 1.0, "offer.margin_kind": "relative"})
+    by_loss = {"participation.rule": "utility", "utility.metric": "loss", "offer.kind": "least-concession"}
+    config.load({}, {**by_loss, "offer.margin": 1.5})
+    rows = [{"label": "x", "set": {"task.test_share": 0.5}}]
+    assert cells(config.load({"alone": True, "compare": rows}))[
+        0
+    ].recipe.alone  # a row settles what its base leaves open
+    with pytest.raises(ConfigError, match="alone is true with"):
+        cells(config.load({"alone": True, "compare": [*rows, {"label": "y", "set": {}}]}))
+
+
+def test_models_alone_need_somebody_to_be_judged():
+    task = NumpyTask()
+    task.test_examples = np.zeros(4, int)
+    with pytest.raises(ConfigError, match="no silo has test data that no decision sees: give silos test rows"):
+        feduca.run({}, {**SMALL, "alone": True}, task=task)
+    feduca.run({}, {**SMALL, "rounds": 1, "participation.quits": 2}, task=task)
+    with pytest.raises(ConfigError, match=r"task\.test_share 0\.01 is too small, raise it"):
+        feduca.run({}, {"alone": True, "task.test_share": 0.01})
+    whole = experiment.make_task(api.recipe({}, {"task.test_share": 0.5}), 0)
+    rows = {part: kept[:0] if part == "test" else kept for part, kept in whole.members[2].rows.items()}
+    lacking = replace(whole, members=(*whole.members[:2], replace(whole.members[2], rows=rows), *whole.members[3:]))
+    chosen = api.recipe({}, {"alone": True, "task.test_share": 0.5})
+    with pytest.raises(ConfigError, match=r"task\.test_share 0\.5 leaves silo-2 no test data; raise task\.test_share"):
+        experiment.build(chosen, 0, lacking)
+
+
+@pytest.mark.parametrize("offer", [LeastConcession(better=Comparison("loss")), BestMixture(better=Comparison("loss"))])
+def test_a_search_that_found_nothing_says_so(offer):
+    offered, _ = search(offer, lambda c: 0.5 + 0.5 * c)  # the own model is the best point on the way
+    assert offered.concession == [1]
+    seen = replace(situation([1.0], [1.0], [0.5]), offered=offered.scores, concession=offered.concession)
+    assert AccuracyImproves(Comparison("loss")).decide(seen).reason == [
+        "no point on the way beat its own model: accuracy 1.0000, loss -1"
+    ]
+    assert AccuracyImproves().decide(seen).reason == ["no point on the way beat its own model: accuracy 1.0000"]
+    assert AccuracyImproves().decide(replace(seen, concession=None)).reason == ["equal accuracy 1.0000: no gain"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -511,7 +652,7 @@ def test_options_of_a_tables_base_are_for_the_rows_that_search():
 
 
 def test_new_options_leave_the_names_of_earlier_runs_alone():
-    base = config.load({"offer": {"kind": "best-mixture"}})
+    base = config.load({"offer": {"kind": "best-mixture"}, "task": {"test_share": 0.5}})
     for dotted, value in (
         ("offer.budget", 3),
         ("offer.train_from", "consensus"),

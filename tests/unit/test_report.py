@@ -185,6 +185,34 @@ def test_the_verdict_names_who_is_out_and_why(small: Written) -> None:
         assert f"silo-{k} (because of {small.status[-1][k]})" in sentence
 
 
+def test_the_page_says_who_is_better_off_and_who_left(tmp_path: Path) -> None:
+    run = reading.read(written(tmp_path, 4, 12, alone=True).path)
+    said = verdict.verdict(run)
+    gain = "Deployed 56.2 % against 50.0 % alone on untouched data: 3 of 4 silos better off, mean +6.2 points, worst silo-1 -5.0."
+    assert gain in said
+    assert "1 of 4 silos quit for good: silo-3 (round 3)." in said
+    assert "silo-3" not in next(s for s in said if s.startswith(("Out in round 12", "In round 12")))
+    data = payload([run])
+    assert data["runs"][0]["strip"][3][1:4] == run.clients[1].status[3] + "ll"
+    shown = data["runs"][0]["standing"]
+    assert shown["sentence"] == gain
+    end = {"j": "in", "d": "declined", "a": "absent", "r": "refused"}[run.clients[-1].status[1]]
+    assert shown["rows"][1] == [1, pytest.approx(0.46667), pytest.approx(0.41667), pytest.approx(-0.05), 11, end]
+    assert shown["rows"][3] == [3, 0.6, 0.7, pytest.approx(0.1), 13, "quit in round 3"]
+    assert (data["table"][0]["better_off"], data["table"][0]["gain_worst"]) == (0.75, pytest.approx(-0.05))
+    assert {row["status"] for row in charts.strip_rows(data["runs"][0]) if row["silo"] == "silo-3"} >= {"left"}
+
+
+def test_scores_that_are_none_are_left_out_and_an_empty_federation_is_said(tmp_path: Path) -> None:
+    run = reading.read(written(tmp_path, ["only"], 5, alone=True).path)
+    said = " ".join(verdict.verdict(run))
+    assert "1 of 1 silos quit for good: only (round 3); the federation is empty since round 3" in said
+    assert "Out in round 5" not in said
+    for c in run.clients:
+        c.numbers["test_deployed"][0] = 1e308  # type: ignore[index]
+    assert payload([run])["runs"][0]["standing"] is None
+
+
 def test_seeds_share_a_name_and_settings_tell_methods_apart(tmp_path: Path) -> None:
     paths = [written(tmp_path, 3, 4, seed=seed).path for seed in (0, 1)]
     runs = [reading.read(path) for path in paths]
