@@ -196,7 +196,7 @@ def test_the_page_says_who_is_better_off_and_who_left(tmp_path: Path) -> None:
     assert data["runs"][0]["strip"][3][1:4] == run.clients[1].status[3] + "ll"
     shown = data["runs"][0]["standing"]
     assert shown["sentence"] == gain
-    end = {"j": "in", "d": "declined", "a": "absent", "r": "refused"}[run.clients[-1].status[1]]
+    end = {"j": "in", "d": "out: declined", "a": "out: absent", "r": "out: refused"}[run.clients[-1].status[1]]
     assert shown["rows"][1] == [1, pytest.approx(0.46667), pytest.approx(0.41667), pytest.approx(-0.05), 11, end]
     assert shown["rows"][3] == [3, 0.6, 0.7, pytest.approx(0.1), 13, "quit in round 3"]
     assert (data["table"][0]["better_off"], data["table"][0]["gain_worst"]) == (0.75, pytest.approx(-0.05))

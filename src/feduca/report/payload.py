@@ -109,7 +109,7 @@ def _standing(run: Run, most: int, where: str, notes: list[str]) -> dict[str, An
     if found is None:
         return None
     left, last, tested = gone(run), run.clients[-1].status, run.test_examples
-    words = {word[0]: word for word in STATUSES} | {"j": "in"}
+    words = {word[0]: f"out: {word}" for word in STATUSES} | {"j": "in"}
     rows = [
         [
             k,
