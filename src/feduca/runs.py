@@ -116,11 +116,11 @@ def summarise(
 def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
     """Each silo's accuracy with the model it deploys, mean over these rounds: the offer where it joined, else its own.
 
-    On the silo's untouched test part where the recipe sets one aside, else on its validation data.
+    On the silo's untouched test part where it has one, else on its validation data.
     """
 
     def one(record: Mapping[str, Any], k: int) -> float:
-        if record["test_deployed"] is not None:
+        if record["test_deployed"] is not None and record["test_deployed"][k] is not None:
             return record["test_deployed"][k]
         return record["offered_accuracy" if record["status"][k] == "joined" else "own_accuracy"][k]
 

@@ -153,6 +153,11 @@ def test_summaries_average_the_last_ten_rounds():
     assert summary["eq1_share"] == 1  # the first round has no own models to compare with
 
 
+def test_a_silo_without_a_test_part_is_judged_by_its_validation_data():
+    joined = {"status": ["joined", "joined"], "offered_accuracy": [0.1, 0.7], "own_accuracy": [0.2, 0.3]}
+    assert runs.deployed_accuracy([{**joined, "test_deployed": [0.9, None]}]) == [0.9, 0.7]
+
+
 def test_a_run_with_the_device_to_itself_says_what_memory_it_took(monkeypatch):
     asked = []
     monkeypatch.setattr(feduca.api.peak, "reset", asked.append)

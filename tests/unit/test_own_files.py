@@ -163,3 +163,22 @@ def test_the_checksum_follows_every_file(tmp_path):
 
 def test_the_names_of_data_sets_are_those_there_are():
     assert set(folders.DATA_SETS) == set(LOADERS)
+
+
+def test_silos_on_machines_of_their_own_know_their_test_parts_too(tmp_path):
+    from feduca import api, experiment
+    from feduca.errors import ConfigError
+    from feduca.flower.app import OneSilo
+
+    archive(tmp_path / "a.npz", x_test=X, y_test=Y)
+    archive(tmp_path / "b.npz")
+    recipe = api.recipe({"task": {"data": str(tmp_path)}, "alone": True})
+    task = experiment.make_task(recipe, 0)
+    assert experiment.behaviour_of(recipe, 0, task).untouched
+    for silo, known in (("a", 4), ("b", 0)):
+        one = OneSilo(task, silo)
+        assert (one.validation_examples.tolist(), one.test_examples.tolist()) == ([4], [known])
+        assert experiment.behaviour_of(recipe, 0, one).untouched == (known > 0)
+    archive(tmp_path / "a.npz")
+    with pytest.raises(ConfigError, match="no silo has test data that no decision sees: give silos test rows"):
+        experiment.make_task(recipe, 0)

@@ -71,9 +71,8 @@ class OneSilo:
         self._task, self._row = task, list(task.silos).index(name)
         self.silos = (name,)
         self.examples = np.asarray(task.examples)[self._row : self._row + 1]
-        for name in ("validation_examples", "test_examples"):  # where the task says
-            if (counts := getattr(task, name, None)) is not None:
-                setattr(self, name, np.asarray(counts)[self._row : self._row + 1])
+        self.validation_examples = self._counted(getattr(task, "validation_examples", None))
+        self.test_examples = self._counted(getattr(task, "test_examples", None))
         self.parameters, self.size = task.parameters, task.size
 
     def init(self, seed: int) -> Array:
@@ -92,6 +91,10 @@ class OneSilo:
 
     def test(self, theta: Array) -> Scores | None:
         return self._task.test(theta)
+
+    def _counted(self, counts: Ints | None) -> Ints | None:
+        """This silo's entry, where the task says."""
+        return None if counts is None else np.asarray(counts)[self._row : self._row + 1]
 
     def _rows(self, clients: Ints) -> Ints:
         return np.full(len(clients), self._row)
