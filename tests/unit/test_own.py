@@ -200,7 +200,7 @@ def test_a_study_of_ones_own_with_a_method_of_ones_own(capsys):
     code, out, err = feduca("reproduce", study, "--import", method, capsys=capsys)
     assert code == 0, err
     assert "paper" not in out
-    assert err.splitlines()[-1] == "summary written to results/mine.json"
+    assert err.splitlines()[-1] == "summary in results/mine.json"
     summary = json.loads(Path("results/mine.json").read_text())
     labels = [tuple(cell["labels"].values()) for cell in summary]
     assert labels == [("fedavg", "Eq. 1"), ("fedavg", "all"), ("mine", "Eq. 1"), ("mine", "all")]
@@ -238,7 +238,7 @@ def test_a_study_that_changes_while_it_runs_is_still_summarised(tmp_path):
         Path(study).unlink(missing_ok=True)
 
     found = reproduce(study, keep={"rule": ["all"]}, settings={"rounds": 1, "seeds": [0]}, watch=watch)
-    assert json.loads(Path("results/mine.json").read_text()) == found
+    assert json.loads(Path("runs/changed/results/mine.json").read_text()) == found
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce.commands import commands, console, not_run
-from feduca.reproduce.page import arguments, device, filled
+from feduca.reproduce.page import arguments, changes, device, filled
 from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
 
 COLUMNS = (  # title, key, decimals of a percentage
@@ -78,7 +78,7 @@ def block(name: str, results: Path) -> str:
         return f"Not run yet: `{command}`."
     seeds = sorted({len(cell["seeds"]) for cell in cells})
     commits = ", ".join(sorted({str(cell["commit"]) for cell in cells}))
-    where = ", ".join(sorted({device(cell) for cell in cells}))
+    where = ", ".join(sorted({device(cell) + changes(cell) for cell in cells}))
     about = f"Seeds per row: {' or '.join(map(str, seeds))}; {where}; commit {commits}."
     above = console(commands(file, cells, part or None))
     parts = [above, table(cells, part == "quitting"), about, not_run(file, cells, part or None)]

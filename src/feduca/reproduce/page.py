@@ -15,6 +15,7 @@ from feduca.reproduce.commands import commands, console, not_run
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
 from feduca.reproduce.study import STUDIES, ordered
+from feduca.reproduce.summaries import settings_text
 from feduca.reproduce.tables import markdown, table
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
@@ -137,12 +138,20 @@ def device(cell: Mapping[str, Any]) -> str:
     return f"{cell['device']} in {cell['precision']}" if cell.get("precision") else cell["device"]
 
 
+def changes(cell: Mapping[str, Any]) -> str:
+    """What the command line changed of the recipe; nothing where it changed nothing."""
+    words = settings_text(cell.get("set") or {})
+    return f", with {' '.join(words)}" if words else ""
+
+
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Where the cells come from: device, precision, commit, rounds, seeds."""
+    """Where the cells come from: device, precision, commit, rounds, seeds, and what was changed."""
     sources: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
         seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
-        source = f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
+        source = (
+            f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}{changes(cell)}"
+        )
         sources.setdefault(source, []).append(cell)
     if len(sources) == 1:
         return f"{next(iter(sources))}."
