@@ -300,6 +300,7 @@ def reproduce(
         _say(f"smoke: {'with the settings of [smoke] in ' + name if own else theirs}")
         out = f"{out}/smoke"
     results = results or str(results_folder(out, smoke, changes))
+    written = f"{results}/{summary_name(name)}.json"
     with _repeatable(changes.get("checkpoint.keep", True)), display.study(name) as watch:
         summary = run_study(
             name,
@@ -322,7 +323,7 @@ def reproduce(
         typer.echo(splits.study_text(summary, results))
     else:
         typer.echo(display.cells(summary, paper=not smoke and not own, study=name))
-    _say(f"summary in {results}/{summary_name(name)}.json")
+    _say(f"summary in {written}")
 
 
 @app.command("list")

@@ -72,7 +72,7 @@ def test_what_is_replaced_is_said(mine):
     assert told == []
     reproduce(mine, settings={"rounds": 1}, **here)
     assert told == [
-        "results/mine.json: fedavg is replaced: it was 2 rounds, cpu in fp32, seeds 0, 1,"
+        "results/mine.json: fedavg is replaced: it was rounds=2, cpu in fp32, seeds 0, 1,"
         " it is rounds=1, cpu in fp32, seeds 0, 1"
     ]
     assert written()["fedavg"]["rounds"] == 1
@@ -115,7 +115,10 @@ def test_the_page_says_what_was_changed(tmp_path):
     assert ", 1 rounds, 1 seed, with rounds=1 local.lr=0.05 utility.metric=loss reporting.clients=[0,1]." in text
 
 
-@pytest.mark.parametrize("value", ["word", "true", "1.0", "two words", "a=b", 1e-7, True, [1, "x"]])
+VALUES = ["word", "true", "1.0", "-inf", "two words", "a=b", 1e-7, True, [1, "x"], {"a": [1, {"b": "c"}]}]
+
+
+@pytest.mark.parametrize("value", VALUES)
 def test_settings_are_read_back_as_they_were(value):
     from feduca.config import parse_setting
 

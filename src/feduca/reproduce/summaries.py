@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from feduca.config import parse_setting
 from feduca.errors import InputError
 from feduca.reproduce.summary import beside, experiment
 from feduca.runs import held, write_whole
@@ -93,22 +94,29 @@ def same_experiment(there: Summary, cell: Cell) -> bool:
 
 def settings_text(changed: Mapping[str, Any]) -> list[str]:
     """Settings as `--set` takes them, `key=value` each."""
-    return [
-        f"{key}={value if _is_word(value) else json.dumps(value, separators=(',', ':'))}"
-        for key, value in changed.items()
-    ]
+    return [f"{key}={value if _is_word(value) else _toml(value)}" for key, value in changed.items()]
 
 
 def _is_word(value: Any) -> bool:
-    """Whether a string needs no quotes: `--set` would not read anything else into it."""
-    return isinstance(value, str) and value.replace("-", "").isalpha() and value not in ("true", "false", "inf", "nan")
+    """Whether a string needs no quotes."""
+    return isinstance(value, str) and parse_setting(f"x={value}")[1] == value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{json.dumps(key)}={_toml(inner)}" for key, inner in value.items()) + "}"
+    return f"[{','.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
 def _told(cell: Summary) -> str:
-    changed = settings_text(cell.get("set") or {})
-    where = f"{cell['device']} in {cell.get('precision', 'fp32')}"
+    """How a cell was run, in a few words."""
+    rounds = {"rounds": cell["rounds"]}
     return ", ".join(
-        [*changed, *([] if "rounds" in (cell.get("set") or {}) else [f"{cell['rounds']} rounds"]), where, _seeds(cell)]
+        [
+            *settings_text(rounds | (cell.get("set") or {})),
+            f"{cell['device']} in {cell.get('precision', 'fp32')}",
+            _seeds(cell),
+        ]
     )
 
 
