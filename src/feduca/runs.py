@@ -463,15 +463,25 @@ def load(path: str | Path) -> RunResult:
         config = tomllib.loads((path / "config.toml").read_text())
         rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
         clients = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
+        kept = status.get("summary")
+        if kept is not None and not len(rounds) == len(clients) == kept.get("rounds", len(rounds)):
+            there = min(len(rounds), len(clients))
+            raise InputError(_damaged(path, f"{there} of {kept.get('rounds', len(rounds))} rounds are there"))
         if not rounds:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
-        summary = status.get("summary") or summarise(rounds, clients)
+        summary = kept or summarise(rounds, clients)
         result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
         result.row()  # whatever a table needs is there
         return result
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        if state_of(path) == "finished":
+            raise InputError(_damaged(path, " ".join(str(error).split()))) from None
         why = f"no {Path(error.filename).name}" if isinstance(error, FileNotFoundError) else str(error)
         raise InputError(f"{path} is not a run directory ({why}); give one that `feduca run` wrote") from None
+
+
+def _damaged(path: Path, why: str) -> str:
+    return f"{path} is finished, but its records are damaged ({why}); repeat the run with --again"
 
 
 def without_none(tree: Mapping[str, Any]) -> dict[str, Any]:

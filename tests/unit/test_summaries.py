@@ -219,3 +219,50 @@ def test_the_table_shows_what_the_study_is_named_for(name, known, titles, figure
     assert row.split()[3:-2] == figures.split()
     plain = display.cells([cell], paper=False, study="table1").splitlines()[0]
     assert plain == "x  accuracy %  participation %  seeds  seconds"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"task.data": "nowhere"}, "task.data is 'nowhere': choose one of digits"),
+        ({"task.data": "cifar10", "task.data_dir": "none"}, "cifar-10"),
+        ({"engine.precision": "tf32"}, "engine.precision is tf32 on cpu"),
+    ],
+)
+def test_what_is_not_here_is_found_before_the_first_run(mine, settings, says):
+    def never(done: int, total: int, label: str) -> None:
+        raise AssertionError("nothing should have been begun")
+
+    with pytest.raises(InputError, match=says):
+        reproduce(mine, settings=settings, watch=never)
+
+
+def test_a_long_study_is_announced_once(mine, monkeypatch):
+    told: list[str] = []
+    one = {"keep": {"method": ["fedavg"]}, "results": "results", "tell": told.append}
+    reproduce(mine, settings={"seeds": [0]}, **one)
+    assert told == []
+    monkeypatch.setattr("feduca.effort.PERCEPTRONS", 100)
+    reproduce(mine, settings={"seeds": [0, 1, 2]}, **one)
+    assert told == [
+        "2 runs to do, 4 rounds and 6.4e+02 example-steps in all; of one, a round is 160 example-steps (160 examples x 1"
+        " epochs) of mlp, a lot for a CPU: the first may take minutes; a GPU (--device cuda) or a smaller task.max_examples helps"
+    ]
+    reproduce(mine, settings={"seeds": [0, 1, 2]}, **one)  # nothing left to wait for
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("how", ["half a line", "a line less", "nothing left"])
+def test_a_finished_run_without_its_records_is_told_to_be_repeated(mine, how):
+    one = {"keep": {"method": ["fedavg"]}, "settings": {"seeds": [0]}}
+    (before,) = reproduce(mine, **one)
+    (records,) = Path("runs/mine").glob("*/rounds.jsonl")
+    text = records.read_text()
+    left = {"half a line": text[:-40], "a line less": text.splitlines(keepends=True)[0], "nothing left": ""}
+    records.write_text(left[how])
+    with pytest.raises(
+        InputError, match=r"is finished, but its records are damaged \(.*\); repeat the run with --again$"
+    ):
+        reproduce(mine, **one)
+    (after,) = reproduce(mine, again=True, **one)
+    assert after["accuracies"] == before["accuracies"]

@@ -5,12 +5,14 @@ A study is one of the embedded ones, by name, or a user's own recipe, by the pat
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca import api, config, runs, splits
+from feduca import api, config, effort, runs, splits
 from feduca.errors import ConfigError
+from feduca.experiment import check_here
 from feduca.reproduce.summaries import SummaryFile, Tell, in_order, place, read
 from feduca.reproduce.summary import summarise, taken_over
 from feduca.study import Cell, cells, set_by
@@ -45,13 +47,13 @@ Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label o
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
-    """`axis=label|label` of `--only`."""
-    keep = {}
+    """`axis=label|label` of `--only`; said twice of one axis, both count."""
+    keep: dict[str, list[str]] = {}
     for text in texts:
         axis, sign, labels = text.partition("=")
         if not sign or not axis:
             raise ConfigError(f"--only wants axis=label, got {text!r}; for instance --only data=fmnist")
-        keep[axis] = labels.split("|")
+        keep[axis] = list(dict.fromkeys([*keep.get(axis, []), *labels.split("|")]))
     return keep
 
 
@@ -141,6 +143,28 @@ def _check_settings(name: str, chosen: Sequence[Cell], settings: Mapping[str, An
                     f"--set {key}: {where} of {part} sets {theirs}; choose its labels with --only, or"
                     f" run one federation of your own with `feduca run {part} --set {key}=...`"
                 )
+        if key.startswith("mechanism."):
+            _check_option(key, chosen)
+
+
+def _check_option(key: str, chosen: Sequence[Cell]) -> None:
+    """Refuse an option that some cells' mechanisms do not have, and say which have it."""
+    option = key.split(".")[1]
+    have = [option in cell.recipe.mechanism for cell in chosen]
+    if all(have):
+        return
+    without = chosen[have.index(False)]
+    said = f"--set {key}: the mechanism {without.recipe.mechanism['name']} (of {without.label}) has no {option!r}"
+    if not any(have):
+        raise ConfigError(f"{said}; {config._nearest(option, without.recipe.mechanism.keys() - {'name'})}")
+    for axis in dict.fromkeys(axis for cell in chosen for axis in cell.labels):
+        by_label: dict[str, set[bool]] = {}
+        for cell, has in zip(chosen, have):
+            by_label.setdefault(cell.labels.get(axis, ""), set()).add(has)
+        if all(len(found) == 1 for found in by_label.values()):
+            labels = "|".join(label for label, found in by_label.items() if found == {True})
+            raise ConfigError(f"{said}; use --only {shlex.quote(f'{axis}={labels}')}")
+    raise ConfigError(f"{said}; choose cells that have it with --only")
 
 
 def _parts(name: str) -> dict[str, config.Recipe]:
@@ -204,7 +228,12 @@ def reproduce(
         missing = [cell for cell in missing if _run_of(cell) not in there]
         if taken:
             known = file.put(taken)
-    total = sum(len(cell.recipe.seeds) for cell in missing)
+    jobs = [(cell.recipe, seed) for cell in missing for seed in cell.recipe.seeds]
+    todo = [recipe for recipe, seed in jobs if again or not api.is_finished(recipe, seed, out)]
+    check_here(todo)
+    if line := effort.warning_of_many(todo):
+        tell(line)
+    total = len(jobs)
     done = 0
     lockstep = 1 if name in TIMED else lockstep
     for batch in _batches(missing, lockstep):
