@@ -244,7 +244,6 @@ def test_a_study_that_changes_while_it_runs_is_still_summarised(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('name = "delta"', r"mine.toml is called 'delta', as a study of feduca's is; put another `name"),
         ('[[compare]]\nlabel = "x"\n[[compare]]\nlabel = "x"', r"mine.toml has two cells 'x'; give every value"),
         ('extends = "nobody"', r"mine.toml extends 'nobody', which is no embedded recipe"),
         ("rounds = 0", r"rounds is 0"),
@@ -255,6 +254,16 @@ def test_a_bad_study_is_refused_before_anything_runs(text, complaint):
         reproduce(written("mine.toml", text))
     assert not Path("results").exists()
     assert not Path("runs").exists()
+
+
+def test_a_study_of_the_users_never_takes_the_summary_of_one_of_feducas():
+    with pytest.raises(
+        ConfigError, match=r"delta.toml would be summarised in delta.json, as a study of feduca's is; call"
+    ):
+        reproduce(written("delta.toml", "rounds = 1"))
+    assert not Path("results").exists()
+    assert summary_name(written("copy.toml", 'name = "delta"')) == "copy"  # as `feduca show delta` prints it
+    assert summary_name(written("copy.toml", 'name = "other"')) == "other"
 
 
 def test_a_study_that_is_not_there(capsys):

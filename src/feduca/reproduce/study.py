@@ -75,13 +75,19 @@ def is_file(name: str) -> bool:
 
 
 def summary_name(name: str) -> str:
-    """What a study's summary is called: a file of the user's says so itself (`name`, or else its own name)."""
+    """What a study's summary is called: a file of the user's says so itself (`name`, or else its own name).
+
+    A copy of an embedded recipe (`feduca show`) has the `name` of that one, under which it finds that one's runs: its summary is
+    called after the file.
+    """
     if not is_file(name):
         return name
     called = config.load(name).name
+    if called in config.recipes():
+        called = Path(name).stem
     if called in STUDIES:
         raise ConfigError(
-            f'{name} is called {called!r}, as a study of feduca\'s is; put another `name = "..."` into it'
+            f"{name} would be summarised in {called}.json, as a study of feduca's is; call the file something else"
         )
     return called
 
@@ -156,7 +162,7 @@ def _check_option(key: str, chosen: Sequence[Cell]) -> None:
     without = chosen[have.index(False)]
     said = f"--set {key}: the mechanism {without.recipe.mechanism['name']} (of {without.label}) has no {option!r}"
     if not any(have):
-        raise ConfigError(f"{said}; {config._nearest(option, without.recipe.mechanism.keys() - {'name'})}")
+        raise ConfigError(f"{said}; {config._nearest(option, list(without.recipe.mechanism)[1:])}")
     for axis in dict.fromkeys(axis for cell in chosen for axis in cell.labels):
         by_label: dict[str, set[bool]] = {}
         for cell, has in zip(chosen, have):
