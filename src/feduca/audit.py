@@ -21,6 +21,7 @@ from typing import Any
 
 from feduca import api
 from feduca.config import Recipe
+from feduca.display import aligned
 from feduca.errors import InputError
 from feduca.experiment import has_test_parts, make_task
 from feduca.runs import LAST, RunResult, deployed_accuracy
@@ -291,29 +292,42 @@ def verdict(found: dict[str, Any]) -> list[str]:
 
 def text(found: dict[str, Any]) -> str:
     """The audit as plain text: three tables and the verdict."""
-    lines = [
-        f"{found['mechanism']}, rule {found['rule']}, {found['silos']} silos, {found['rounds']} rounds, seeds {found['seeds']};"
-        f" judged on {found['judged_on']}; mean +- standard error, in points",
-        "",
-        f"{'everybody inflates':<20}{'accuracy':>16}{'participation':>16}{'deployed':>16}{'worst client':>16}",
+    everybody = [
+        [
+            f"{row['share']:.0%}",
+            *(points(row[key]) for key in ("accuracy", "participation", "deployed", "worst_client")),
+        ]
+        for row in found["everybody"]
     ]
-    for row in found["everybody"]:
-        cells = "".join(f"{points(row[key]):>16}" for key in ("accuracy", "participation", "deployed", "worst_client"))
-        lines.append(f"{row['share']:<20.0%}{cells}")
-    lines += [
-        "",
-        f"{'one silo alone':<34}{'own':>14}{'weight':>14}{'presence':>14}{'others':>14}{'better/worse off':>18}",
+    alone = [
+        [f"{row['kind']} {row['share']:.0%}, by {row['decide_by']}"]
+        + [points(row[key], sign=True) for key in ("own", "weight", "joined", "others")]
+        + [f"{row['gained']:.0%} / {row['lost']:.0%}"]
+        for row in found["alone"]
     ]
-    for row in found["alone"]:
-        name = f"{row['kind']} {row['share']:.0%}, by {row['decide_by']}"
-        cells = "".join(f"{points(row[key], sign=True):>14}" for key in ("own", "weight", "joined", "others"))
-        lines.append(f"{name:<34}{cells}{row['gained']:>10.0%} /{row['lost']:>5.0%}")
-    lines += ["", f"{'best responses':<16}{'settled':>9}{'sweeps':>8}{'moves':>7}  inflations at the end"]
-    for one in found["best_response"]:
-        profile = " ".join(f"{g:.0%}" for g in one["profile"])
-        state = "yes" if one["settled"] else "cycle" if one["cycle"] else "no"
-        lines.append(f"{'seed ' + str(one['seed']):<16}{state:>9}{one['sweeps']:>8}{one['moves']:>7}  {profile}")
-    return "\n".join([*lines, "", *found["verdict"]])
+    answers = [
+        [
+            f"seed {one['seed']}",
+            "yes" if one["settled"] else "cycle" if one["cycle"] else "no",
+            *(str(one[key]) for key in ("sweeps", "moves")),
+            " ".join(f"{g:.0%}" for g in one["profile"]),
+        ]
+        for one in found["best_response"]
+    ]
+    return "\n".join(
+        [
+            f"{found['mechanism']}, rule {found['rule']}, {found['silos']} silos, {found['rounds']} rounds, seeds"
+            f" {found['seeds']}; judged on {found['judged_on']}; mean +- standard error, in points",
+            "",
+            aligned(["everybody inflates", "accuracy", "participation", "deployed", "worst client"], everybody),
+            "",
+            aligned(["one silo alone", "own", "weight", "presence", "others", "better / worse off"], alone),
+            "",
+            aligned(["best responses", "settled", "sweeps", "moves", "inflations at the end"], answers),
+            "",
+            *found["verdict"],
+        ]
+    )
 
 
 def parse_grid(words: str) -> tuple[float, ...]:

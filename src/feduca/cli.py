@@ -220,7 +220,7 @@ def compare(
 
     table = cross.placed(rows, table)
     typer.echo(json.dumps(table) if as_json else cross.table(chosen, table))
-    typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}/{chosen.name}.png"), err=True)
+    typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}.png"), err=True)
 
 
 @app.command()
@@ -366,7 +366,7 @@ def audit(
     source: Source = "quickstart",
     settings: Set = None,
     rounds: Rounds = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 3,
     deviators: Annotated[
         int | None,
         typer.Option(

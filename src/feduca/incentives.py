@@ -19,6 +19,7 @@ import numpy as np
 from feduca import api
 from feduca.audit import DECISIVE, Outcome, lone, outcome, points, spread
 from feduca.config import Recipe
+from feduca.display import aligned
 from feduca.errors import InputError
 from feduca.experiment import has_test_parts, make_task
 from feduca.types import Ints, Task
@@ -167,13 +168,23 @@ def sentence(row: Mapping[str, Any]) -> str:
 
 def text(found: Mapping[str, Any]) -> str:
     """The audit as plain text: one table and the verdict."""
-    lines = [
-        f"one silo deviates; {found['silos']} silos, {found['rounds']} rounds, seeds {found['seeds']}, judged on its"
-        f" {found['judged_on']}; mean +- standard error, in points",
-        "",
-        f"{'method':<40}{'deed':<10}{'own':>14}{'others':>14}{'shared model':>14}{'better/worse off':>18}",
+    head = ["method", "deed", "own", "others", "shared model", "better / worse off"]
+    rows = [
+        [
+            row["method"],
+            row["deed"],
+            *(points(row[key], sign=True) for key in ("own", "others", "accuracy")),
+            f"{row['gained']:.0%} / {row['lost']:.0%}",
+        ]
+        for row in found["rows"]
     ]
-    for row in found["rows"]:
-        numbers = "".join(f"{points(row[key], sign=True):>14}" for key in ("own", "others", "accuracy"))
-        lines.append(f"{row['method']:<40}{row['deed']:<10}{numbers}{row['gained']:>10.0%} /{row['lost']:>5.0%}")
-    return "\n".join([*lines, "", *found["verdict"]])
+    return "\n".join(
+        [
+            f"one silo deviates; {found['silos']} silos, {found['rounds']} rounds, seeds {found['seeds']}, judged on its"
+            f" {found['judged_on']}; mean +- standard error, in points",
+            "",
+            aligned(head, rows, 2),
+            "",
+            *found["verdict"],
+        ]
+    )

@@ -101,7 +101,7 @@ def test_the_command_prints_one_table_and_draws_one_map(tmp_path):
     assert lines[0].split()[:4] == ["method", "rule", "participation", "%"]
     assert lines[0].endswith("accuracy %  worst client %  promise kept, points")
     assert [line.split()[0] for line in lines[1:]] == ["ceiling", "fedavg", "fedavg", "feduca", "feduca"]
-    picture = tmp_path / "runs" / "small" / "small.png"
+    picture = tmp_path / "runs" / "small.png"  # beside the runs: `report runs/small/*` takes runs alone
     assert f"heat map written to {picture}" in shown.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     rows = json.loads(CliRunner().invoke(app, [*args, "--json"], catch_exceptions=False).stdout)

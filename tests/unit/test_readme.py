@@ -51,7 +51,7 @@ def test_the_promise_of_offers_is_the_committed_one():
 
     for data, name in (("cifar10", "CIFAR-10"), ("fmnist", "Fashion-MNIST")):
         kept, fedavg = (both(data, m, "participation_mean") for m in ("least-concession, from consensus", "fedavg"))
-        assert f"{kept} % of the silos on {name} (FedAvg: {fedavg})" in text
+        assert f"{kept} % of the silos on {name} (FedAvg there: {fedavg})" in text
         assert f"{both(data, 'least-concession, from consensus', 'better_off_share')} % on {name}" in text
     ours = [
         c for c in cells if c["method"] == "least-concession, from consensus" and c["data"] in ("cifar10", "fmnist")
