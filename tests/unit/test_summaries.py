@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
@@ -173,11 +172,13 @@ def test_what_another_call_has_written_meanwhile_stays(mine):
     assert written()["fedavg"] == cell
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
-def test_a_folder_that_cannot_be_written(mine, tmp_path):
-    (tmp_path / "closed").mkdir(mode=0o500)
-    with pytest.raises(InputError, match=r"cannot write results to closed: .* choose another folder with --results"):
-        reproduce(mine, results="closed")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that even root cannot write to")
+def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(mine):
+    with pytest.raises(
+        InputError, match=r"cannot write results to /proc/here: .* choose another folder with --results"
+    ):
+        reproduce(mine, results="/proc/here")
+    assert not Path("runs").exists()
 
 
 def test_results_that_cannot_be_written_are_found_before_anything_runs(mine, capsys):
