@@ -36,19 +36,21 @@ ONE_SEED = 0.05  # the error of a difference whose spread over seeds is not know
 LEAST = 0.01  # no error is smaller, however alike a few seeds happen to be
 CLOSE, FAR = 0.02, 0.05  # an accuracy this close to the paper's is never missed, one this far is never the same
 CLOSE_SHARE = 0.05  # the same for participation, which the paper rounds and gives no spread of
+WIDE = 0.10  # an error beyond which a level is neither the paper's nor not
 RULES = (
-    "The **error** of a difference is half its 95 % interval: Student's t for the number of seeds, of the differences seed by seed"
-    " where both sides ran the same seeds (a pair shares data, split and initial model), else of two independent samples (Welch);"
+    "The **error** of a difference is half its 95 % interval: Student's t for the number of seeds, of the differences seed by"
+    " seed where both sides ran the same seeds (a pair shares data and initial model), else of two independent samples (Welch);"
     " against the paper's figures, whose spreads are over three seeds, always the latter. It is never taken to be less than a"
-    " point. Where the spread over seeds is not known (one seed, or a summary that holds only the mean) it is set to five points,"
-    " or to what is known of one side if that is more; single seeds are said. A difference is **clear** when it exceeds its error."
-    " A lead is **the paper's size** when it differs from the paper's by no more than the two errors together, never asked to be"
-    " closer than two points nor allowed to be off by more than five; an accuracy is **the paper's** by the same measure, a"
-    " participation when it is within five points. `holds`: clear and of the paper's size, where it has one. `holds in direction`:"
-    " clear, of the same sign and another size. `does not hold`: clear and the other way, or the size or level that the paper"
-    " states lies outside the error. What our errors leave open is `not testable here`, with a reason that begins with"
-    " *undecided*: zero (or the opposite) and what the paper says are both inside them, or a level is more than five points off and"
-    " still inside. A claim about every column holds if it does in each, and fails if it does in one."
+    " point. Where the spread over seeds is not known (one seed, or a summary that holds only the mean) five points are assumed,"
+    " or what is known of one side if that is more; both cases are said. A difference is **clear** when it exceeds its error. A"
+    " lead is **the paper's size** when it differs from the paper's by no more than the two errors together, never asked to be"
+    " closer than two points nor allowed to be off by more than five; an accuracy is **the paper's** by the same measure if its"
+    " error is at most ten points, a participation when it is within five. `holds`: clear, and of the paper's size where it"
+    " states one. `holds in direction`: clear, of the same sign and another size. `does not hold`: clear and the other way, or the"
+    " size or level that the paper states lies outside the error. What our errors leave open is `not testable here`, with a reason"
+    " that begins with *undecided*: zero (or the opposite) and what the paper says are both inside the error, or a level is inside"
+    " it and more than five points off, or the error is more than ten. A claim about several columns holds if it does in each,"
+    " and fails if it does so in one."
 )
 
 
@@ -258,7 +260,7 @@ def level(off: Difference, close: float = CLOSE) -> str:
     """The verdict on a figure, from how far it is from the paper's."""
     if abs(off.value) > max(close, off.error):
         return FAILS
-    return HOLDS if abs(off.value) <= FAR else UNDECIDED
+    return HOLDS if abs(off.value) <= FAR and off.error <= WIDE else UNDECIDED
 
 
 def share_level(cell: Cell, theirs: float) -> str:
@@ -358,3 +360,9 @@ def place(data: str, split: str) -> str:
 def seeds(*chosen: Cell) -> str:
     """Said where a verdict rests on single seeds."""
     return "; one seed" if min(len(cell["seeds"]) for cell in chosen) == 1 else ""
+
+
+def unknown(*chosen: Cell) -> str:
+    """The same about participation, also where several seeds' spread was not recorded."""
+    unrecorded = any(shares(cell).std is None for cell in chosen)
+    return seeds(*chosen) or ("; spread over seeds not recorded, five points assumed" if unrecorded else "")

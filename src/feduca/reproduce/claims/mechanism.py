@@ -351,8 +351,8 @@ CLAIMS = [
     from_runs(
         "Sections 3.5 and 4.1",
         "participation is not monotone in delta: highest between .5 and 1, lower at both ends",
-        "the higher of .5 and 1 clearly above delta = .01 and delta = 1000, nothing clearly above it; fails if the paper's heights"
-        " are clearly missed",
+        "the higher of .5 and 1 clearly above delta = .01 and delta = 1000, nothing clearly above it; fails if the paper's"
+        " heights are clearly missed",
         _delta_peak,
     ),
     *(_gap_peak(which) for which in SUMMARIES),
@@ -373,8 +373,8 @@ CLAIMS = [
     from_runs(
         "Section 4.1; appendix",
         "participation peaks where Jensen's gap does: the gap is what raises it",
-        "both largest at .5 or 1, rank correlation over delta at least .5, participation clearly moving; fails if it moves clearly"
-        " less than the paper's 24 points",
+        "both largest at .5 or 1, rank correlation over delta at least .5, participation clearly moving; fails if it clearly"
+        " moves less than the paper's 24 points",
         _aligned,
     ),
     *(_strategy_level(*key) for key in paper.STRATEGIES),
@@ -384,7 +384,8 @@ CLAIMS = [
     from_runs(
         "Section 3.2",
         "the fitted curve tracks closely what a client then gets",
-        "realised and promised utility apart by at most two points, mean over silos and rounds, in every column; in direction: five",
+        "realised and promised utility apart by at most two points, mean over silos and rounds, in every column; in direction:"
+        " five",
         _promise,
     ),
     _of_curves(

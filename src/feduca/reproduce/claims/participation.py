@@ -48,6 +48,7 @@ from feduca.reproduce.claims.judging import (
     shares,
     study,
     table,
+    unknown,
 )
 from feduca.reproduce.tables import known
 
@@ -70,7 +71,7 @@ def _low(data: str, split: str, method: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         cell = table(summaries, data, split, method)
         ours = difference(shares(cell), exact(paper.COLLAPSED))
-        words = f"ours {pct(share(cell))} ± {100 * ours.error:.1f}{seeds(cell)}"
+        words = f"ours {pct(share(cell))} ± {100 * ours.error:.1f}{unknown(cell)}"
         return Verdict(below(shares(cell), paper.COLLAPSED), words)
 
     text = f"{NAMES[method]} keeps fewer than 12 % of the clients on {DATA[data]} ({split})"
@@ -83,7 +84,7 @@ def _level(data: str, split: str, method: str, where: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         cell = table(summaries, data, split, method)
         beside = _beside(summaries, data, split) if method == "feduca" else ""
-        return Verdict(share_level(cell, theirs), f"ours {_spread(cell)}{beside}{seeds(cell)}")
+        return Verdict(share_level(cell, theirs), f"ours {_spread(cell)}{beside}{unknown(cell)}")
 
     text = f"{NAMES[method]} keeps {pct(theirs)} of the clients on {place(data, split)}"
     return from_runs(where, text, "the paper's figure", judge)
@@ -96,7 +97,7 @@ def _range(data: str, split: str) -> Claim:
         cell = table(summaries, data, split, "feduca")
         nearest = exact(min(max(share(cell), low), high))
         word = level(difference(shares(cell), nearest), CLOSE_SHARE)
-        return Verdict(word, f"ours {_spread(cell)}{_beside(summaries, data, split)}{seeds(cell)}")
+        return Verdict(word, f"ours {_spread(cell)}{_beside(summaries, data, split)}{unknown(cell)}")
 
     text = f"FedUCA keeps 51 to 54 % of the clients on {DATA[data]} ({split})"
     return from_runs("Section 4, results", text, "within five points of that range", judge)
@@ -107,7 +108,7 @@ def _keeps_most(ours: Cell, others: Iterable[Cell]) -> Verdict:
     rival = max(others, key=share)
     lead = difference(shares(ours), shares(rival))
     against = f"{_spread(ours)} against {_spread(rival)} ({NAMES[rival['method']]})"
-    return Verdict(positive(lead), f"{change(lead)}: {against}{seeds(ours, rival)}")
+    return Verdict(positive(lead), f"{change(lead)}: {against}{unknown(ours, rival)}")
 
 
 def _more(data: str, split: str) -> Claim:

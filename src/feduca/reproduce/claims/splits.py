@@ -101,7 +101,7 @@ def _differ(data: str) -> Claim:
     return from_runs(
         WHERE,
         text,
-        "mean total variation of their classes at least .1 (our measure of a difference), in both splits",
+        "mean total variation of their classes at least .1 (our measure), in both splits",
         judge,
     )
 

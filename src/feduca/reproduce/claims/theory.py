@@ -191,8 +191,9 @@ CLAIMS = [
         "Proposition 4, proof sketch",
         "all terms but E_agg and E_sys decay like 1/T or 1/sqrt T",
         FAILS,
-        "E_var and E_drift have no T in them: with constant steps, as in the experiments, both stay (E_drift at 36 (K/S) L^2 eta_c^2"
-        f" sigma_total^2 tau (tau - 1)(1 + N - S) or more); they decay if steps shrink like 1/sqrt T, which is not said; {SEE}",
+        "E_var and E_drift have no T in them: with constant steps, as in the experiments, both stay (E_drift at 36 (K/S) L^2"
+        f" eta_c^2 sigma_total^2 tau (tau - 1)(1 + N - S) or more); they decay if steps shrink like 1/sqrt T, which"
+        f" is not said; {SEE}",
     ),
     proved(
         "Proposition 4, main text",
@@ -217,8 +218,8 @@ CLAIMS = [
         "Section 4, warm start",
         "the (1.0,1.0) split is a near-IID regime",
         FAILS,
-        "clients hold disjoint sets of classes in both splits: on CIFAR-10 and F-MNIST half of the classes, on CIFAR-100 80 of 100,"
-        " are missing at every one",
+        "clients hold disjoint sets of classes in both splits: on CIFAR-10 and F-MNIST half of the classes, on CIFAR-100 80 of"
+        " 100, are missing at every one",
     ),
     proved(
         "Appendix, hyperparameters",
