@@ -38,19 +38,19 @@ CLOSE, FAR = 0.02, 0.05  # an accuracy this close to the paper's is never missed
 CLOSE_SHARE = 0.05  # the same for participation, which the paper rounds and gives no spread of
 WIDE = 0.10  # an error beyond which a level is neither the paper's nor not
 RULES = (
-    "The **error** of a difference is half its 95 % interval: Student's t for the number of seeds, of the differences seed by"
-    " seed where both sides ran the same seeds (a pair shares data and initial model), else of two independent samples (Welch);"
-    " against the paper's figures, whose spreads are over three seeds, always the latter. It is never taken to be less than a"
-    " point. Where the spread over seeds is not known (one seed, or a summary that holds only the mean) five points are assumed,"
-    " or what is known of one side if that is more; both cases are said. A difference is **clear** when it exceeds its error. A"
-    " lead is **the paper's size** when it differs from the paper's by no more than the two errors together, never asked to be"
-    " closer than two points nor allowed to be off by more than five; an accuracy is **the paper's** by the same measure if its"
-    " error is at most ten points, a participation when it is within five. `holds`: clear, and of the paper's size where it"
-    " states one. `holds in direction`: clear, of the same sign and another size. `does not hold`: clear and the other way, or the"
-    " size or level that the paper states lies outside the error. What our errors leave open is `not testable here`, with a reason"
-    " that begins with *undecided*: zero (or the opposite) and what the paper says are both inside the error, or a level is inside"
-    " it and more than five points off, or the error is more than ten. A claim about several columns holds if it does in each,"
-    " and fails if it does so in one."
+    "The **error** of a difference is half its 95 % interval: Student's t for the number of seeds, of the differences seed"
+    " by seed where both sides ran the same seeds (a pair shares data and initial model), else of two independent samples"
+    " (Welch); against the paper's figures, whose spreads are over three seeds, always the latter. It is never taken to be"
+    " less than a point. Where the spread over seeds is not known (one seed, or a summary that holds only the mean) five"
+    " points are assumed, or what is known of one side if that is more; both cases are said. A difference is **clear** when"
+    " it exceeds its error. A lead is **the paper's size** when it differs from the paper's by no more than the two errors"
+    " together, never asked to be closer than two points nor allowed to be off by more than five; an accuracy is **the"
+    " paper's** by the same measure if its error is at most ten points, a participation when it is within five. `holds`:"
+    " clear, and of the paper's size where it states one. `holds in direction`: clear, of the same sign and another size."
+    " `does not hold`: clear and the other way, or the size or level that the paper states lies outside the error. What our"
+    " errors leave open is `not testable here`, with a reason that begins with *undecided*: zero (or the opposite) and what"
+    " the paper says are both inside the error, or a level is inside it and more than five points off, or the error is more"
+    " than ten. A claim about several columns holds if it does in each, and fails if it does so in one."
 )
 
 

@@ -144,12 +144,12 @@ def _collapse(method: str) -> Claim:
         risen = Difference(
             late - early, ONE_SEED
         )  # a summary's curve is the mean over seeds: their spread is not known
-        back = risen.clear and risen.value > 0
+        back = positive(risen) == HOLDS or late > paper.COLLAPSED + ONE_SEED
         word = FAILS if back else HOLDS if late < paper.COLLAPSED else UNDECIDED
         return Verdict(word, f"rounds 2-10 {pct(early)}, 71-100 {pct(late)}{seeds(cell)}")
 
     text = f"once clients reject the first averages, {NAMES[method]} does not get them back (CIFAR-10)"
-    criterion = "under 12 % in the last thirty rounds; fails if they are clearly above rounds 2-10"
+    criterion = "under 12 % in the last thirty rounds; fails if clearly above that, or above rounds 2-10"
     return from_runs("Section 4, results", text, criterion, judge)
 
 
@@ -211,7 +211,10 @@ def _single_vector(summaries: Summaries) -> Verdict:
     if row is None:
         raise Missing("row of cross: uniform weights, Eq. 2, local baseline")
     kept = Figure(row["participation"], None, len(row["seeds"]))
-    return Verdict(below(kept, 1.0), f"uniform weights keep {pct(kept.mean)} of the silos; `feduca compare cross`")
+    lost = difference(exact(1.0), kept)
+    return Verdict(
+        HOLDS if lost.clear else FAILS, f"uniform weights keep {pct(kept.mean)} of the silos; `feduca compare cross`"
+    )
 
 
 def _weights_keep(summaries: Summaries) -> Verdict:

@@ -111,7 +111,7 @@ CLAIMS = [
         "Section 4.1",
         "a very small delta puts s near the simplex's vertices, a very large one near the uniform vector",
         HOLDS,
-        "E||s - 1/n_s||^2 = (n_s - 1)/(n_s (n_s delta + 1)); it is the mixture s that moves there, not the strategies",
+        "its mean squared distance from uniform is (n_s - 1)/(n_s (n_s delta + 1)); the mixture s moves, not the strategies",
     ),
     proved(
         "Proposition 3",
