@@ -10,7 +10,7 @@ from feduca import config
 from feduca.reproduce.summary import summarise
 from feduca.runs import RunResult
 from feduca.runs import summarise as figures
-from feduca.study import Cell, cells
+from feduca.study import Cell
 
 ROUNDS = 60
 RECIPE = config.load("quickstart", {"task.clients": 2, "rounds": ROUNDS})
@@ -85,20 +85,3 @@ def test_without_a_program_nothing_is_short():
         record["slack"] = None
     found = summarise(Cell({"method": "fedavg"}, RECIPE), [bare])
     assert (found["short_share"], found["jensen_short"], found["accuracy_std"]) == (None, None, None)
-
-
-def test_recipes_say_what_their_labels_and_the_paper_say():
-    paper = config.load("paper")
-    assert (paper.rounds, paper.local.epochs, paper.local.lr) == (100, 5, 0.1)
-    assert (paper.task.train_concentration, paper.task.validation_concentration) == (0.5, 1.0)
-    assert paper.mechanism["n_s"] == 5
-    assert paper.mechanism["delta"] == 0.5
-    assert {c.labels["delta"]: c.recipe.mechanism["delta"] for c in cells(config.load("delta"))} == {
-        label: float(label) for label in ("0.01", "0.5", "1", "10", "100", "1000")
-    }
-    inflated = {c.labels["inflation"]: c.recipe.reporting.share for c in cells(config.load("misreporting"))}
-    assert {label: share for label, share in inflated.items() if label != "0"} == {"5": 0.05, "10": 0.1}
-    assert {c.recipe.rounds for c in cells(config.load("text"))} == {50}
-    warm = {c.labels["method"]: c.recipe.participation.warm_start for c in cells(config.load("table1"))}
-    assert warm["fedavg-ws"] == 5
-    assert {warm[method] for method in warm if method != "fedavg-ws"} == {0}

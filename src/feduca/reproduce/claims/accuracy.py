@@ -37,6 +37,7 @@ from feduca.reproduce.claims.judging import (
     from_runs,
     gain,
     level,
+    near,
     need,
     pct,
     place,
@@ -258,15 +259,16 @@ def _same_share(summaries: Summaries) -> str:
     """Counterexamples: random weights under FedUCA's rule that keep as many clients and clearly learn more or less."""
     found = []
     try:
-        for name, (feduca, control) in columns(summaries, "feduca", "random"):
-            kept, learnt = difference(shares(control), shares(feduca)), difference(accuracy(control), accuracy(feduca))
-            if not kept.clear and learnt.clear:
-                found.append(f"{name} {pct(share(control))} against {pct(share(feduca))}, {points(learnt.value)}")
+        for name, (feduca, random) in columns(summaries, "feduca", "random"):
+            for control in filter(None, (random, near(summaries, feduca))):
+                kept = difference(shares(control), shares(feduca))
+                learnt = difference(accuracy(control), accuracy(feduca))
+                if not kept.clear and learnt.clear:
+                    both = f"{pct(share(control))} against {pct(share(feduca))}"
+                    found.append(f"{name} {both}, {points(learnt.value)} ({control['method']})")
     except Missing:
         return ""
-    return (
-        f"; but random weights keep as many clients as FedUCA and learn otherwise: {'; '.join(found)}" if found else ""
-    )
+    return f"; but random weights keep as many clients as FedUCA and learn otherwise: {'; '.join(found)}" if found else ""
 
 
 def _beside_uniform(summaries: Summaries) -> Verdict:

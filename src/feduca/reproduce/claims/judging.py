@@ -160,6 +160,11 @@ def columns(summaries: Summaries, *methods: str) -> Iterator[tuple[str, tuple[Ce
         raise Missing(f"column of table1 with {', '.join(methods)}")
 
 
+def near(summaries: Summaries, beside: Cell) -> Cell | None:
+    """The control with random weights about as far from uniform as FedUCA's, in the column of another cell, where it was run."""
+    return find(summaries, "table1", data=beside["data"], split=beside["split"], method="random-near")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparing figures
 

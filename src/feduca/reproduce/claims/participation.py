@@ -36,6 +36,7 @@ from feduca.reproduce.claims.judging import (
     find,
     from_runs,
     level,
+    near,
     need,
     pct,
     place,
@@ -220,9 +221,10 @@ def _single_vector(summaries: Summaries) -> Verdict:
 def _weights_keep(summaries: Summaries) -> Verdict:
     words, listed = [], []
     for name, (feduca, uniform, random) in columns(summaries, "feduca", "uniform", "random"):
-        words += [positive(difference(shares(feduca), shares(other))) for other in (uniform, random)]
-        listed.append(f"{name} {' / '.join(f'{100 * share(cell):.0f}' for cell in (feduca, uniform, random))} %")
-    return Verdict(every(words), f"FedUCA / constant uniform / random weights: {', '.join(listed)}")
+        row = [cell for cell in (feduca, uniform, random, near(summaries, feduca)) if cell is not None]
+        words += [positive(difference(shares(feduca), shares(other))) for other in row[1:]]
+        listed.append(f"{name} {' / '.join(f'{100 * share(cell):.0f}' for cell in row)} %")
+    return Verdict(every(words), f"FedUCA / constant uniform / random weights (/ as near to uniform as FedUCA's): {', '.join(listed)}")
 
 
 def _rational(summaries: Summaries) -> Verdict:
