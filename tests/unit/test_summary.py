@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -81,7 +82,6 @@ def test_a_summary_of_two_seeds():
 
 def test_without_a_program_nothing_is_short():
     bare = run(0)
-    for record in bare.clients:
-        record["slack"] = None
+    bare = replace(bare, clients=[{**record, "slack": None} for record in bare.clients])
     found = summarise(Cell({"method": "fedavg"}, RECIPE), [bare])
     assert (found["short_share"], found["jensen_short"], found["accuracy_std"]) == (None, None, None)

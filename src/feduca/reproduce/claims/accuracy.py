@@ -268,7 +268,9 @@ def _same_share(summaries: Summaries) -> str:
                     found.append(f"{name} {both}, {points(learnt.value)} ({control['method']})")
     except Missing:
         return ""
-    return f"; but random weights keep as many clients as FedUCA and learn otherwise: {'; '.join(found)}" if found else ""
+    return (
+        f"; but random weights keep as many clients as FedUCA and learn otherwise: {'; '.join(found)}" if found else ""
+    )
 
 
 def _beside_uniform(summaries: Summaries) -> Verdict:

@@ -50,6 +50,7 @@ from feduca.reproduce.claims.judging import (
     study,
     table,
     unknown,
+    where,
 )
 from feduca.reproduce.tables import known
 
@@ -79,7 +80,7 @@ def _low(data: str, split: str, method: str) -> Claim:
     return from_runs("Section 4, results", text, "clearly under 12 %", judge)
 
 
-def _level(data: str, split: str, method: str, where: str) -> Claim:
+def _level(data: str, split: str, method: str, section: str) -> Claim:
     theirs = paper.PARTICIPATION[data, split, method]
 
     def judge(summaries: Summaries) -> Verdict:
@@ -88,7 +89,7 @@ def _level(data: str, split: str, method: str, where: str) -> Claim:
         return Verdict(share_level(cell, theirs), f"ours {_spread(cell)}{beside}{unknown(cell)}")
 
     text = f"{NAMES[method]} keeps {pct(theirs)} of the clients on {place(data, split)}"
-    return from_runs(where, text, "the paper's figure", judge)
+    return from_runs(section, text, "the paper's figure", judge)
 
 
 def _range(data: str, split: str) -> Claim:
@@ -118,8 +119,8 @@ def _more(data: str, split: str) -> Claim:
         return _keeps_most(feduca, (table(summaries, data, split, method) for method in rivals(data)))
 
     text = f"FedUCA keeps more clients than any baseline on {place(data, split)}"
-    where = "Section 4, results" if data != "20news" else "Appendix, text"
-    return from_runs(where, text, "clearly above the best", judge)
+    section = "Section 4, results" if data != "20news" else "Appendix, text"
+    return from_runs(section, text, "clearly above the best", judge)
 
 
 def _mitigates(split: str) -> Claim:
@@ -193,15 +194,14 @@ def _how_often(cell: Cell) -> str:
 
 
 def _truthful(summaries: Summaries) -> Verdict:
-    found = [(place(c["data"], c["split"]), c) for c in cells(summaries, "table1") if c["method"] == "feduca"]
-    found += [(f"delta = {c['labels']['delta']}", c) for c in cells(summaries, "delta")]
-    found += [(f"n_s = {c['labels']['n_s']}, {c['labels']['schedule']}", c) for c in cells(summaries, "strategies")]
-    return _never_empty(found)
+    found = [c for c in cells(summaries, "table1") if c["method"] == "feduca"] + cells(summaries, "strategies")
+    named = [(where(cell), cell) for cell in found]
+    return _never_empty(named + [(f"delta = {where(cell)}", cell) for cell in cells(summaries, "delta")])
 
 
 def _inflated(summaries: Summaries) -> Verdict:
-    inflated = [c for c in cells(summaries, "misreporting") if c["labels"]["inflation"] != "0"]
-    return _never_empty((f"+{c['labels']['inflation']} %", c) for c in inflated)
+    found = [(where(cell), cell) for cell in cells(summaries, "misreporting")]
+    return _never_empty((f"+{name} %", cell) for name, cell in found if name != "0")
 
 
 def _single_vector(summaries: Summaries) -> Verdict:
@@ -224,7 +224,8 @@ def _weights_keep(summaries: Summaries) -> Verdict:
         row = [cell for cell in (feduca, uniform, random, near(summaries, feduca)) if cell is not None]
         words += [positive(difference(shares(feduca), shares(other))) for other in row[1:]]
         listed.append(f"{name} {' / '.join(f'{100 * share(cell):.0f}' for cell in row)} %")
-    return Verdict(every(words), f"FedUCA / constant uniform / random weights (/ as near to uniform as FedUCA's): {', '.join(listed)}")
+    titles = "FedUCA / constant uniform / random weights (/ random ones about as near to uniform as FedUCA's)"
+    return Verdict(every(words), f"{titles}: {', '.join(listed)}")
 
 
 def _rational(summaries: Summaries) -> Verdict:
