@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import statistics
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,7 @@ from feduca.reproduce.claims.judging import (
     t95,
 )
 from feduca.reproduce.claims.mechanism import best_inside, looks_convex, one_peak
+from feduca.reproduce.page import read
 
 JUDGED = [claim for claim in CLAIMS if claim.criterion not in (PROOF, SILENT)]
 BY_TEXT = {claim.text: claim for claim in CLAIMS}
@@ -372,9 +375,26 @@ def test_participation_is_judged_by_its_own_spread():
     assert keeps(0.49, [0.29, 0.49, 0.69]).word == UNTESTED
     unknown = keeps(0.49, None)
     assert unknown.word == UNTESTED
-    assert "not recorded, five points assumed" in unknown.why
+    assert unknown.why.endswith("; spread over seeds not recorded")
     assert keeps(0.51, None).word == HOLDS
     assert keeps(0.39, None).word == FAILS
+    at["method"] = "fedavg-ws"  # the best baseline under Eq. 1, whose seeds differ more
+    bare = {"participation_mean": 0.45, "participations": None, "rule": "accuracy"}
+    assert more.judge(edited("table1", bare, **at)).word == UNTESTED
+    low = BY_TEXT["FedAvg keeps fewer than 12 % of the clients on CIFAR-10 (0.5,1.0)"]
+    words = [
+        low.judge(edited("table1", bare | {"participation_mean": share}, **(at | {"method": "fedavg"}))).word
+        for share in (0.02, 0.08, 0.45)
+    ]
+    assert words == [HOLDS, UNTESTED, FAILS]
+
+
+def test_participation_under_eq_1_varies_as_the_rules_say():
+    found = read(Path(__file__).parents[2] / "results")
+    cells = [c for study in ("table1", "rules", "causes") for c in found[study] if c["rule"] == "accuracy"]
+    spreads = [statistics.stdev(c["participations"]) for c in cells if len(c.get("participations") or ()) > 1]
+    assert len(spreads) > 10
+    assert statistics.median(spreads) > 0.10
 
 
 def test_an_empty_round_of_one_seed_is_seen():

@@ -296,8 +296,8 @@ def _memory(summaries: Summaries) -> Verdict:
         raise Missing("run of schedules: FedUCA without memory (memory.kind = none)")
     more, better = difference(shares(kept), shares(without)), difference(accuracy(kept), accuracy(without))
     word = every((positive(more), positive(better)))
-    found = f"participation {change(more)}, accuracy {change(better)}"
-    return Verdict(word, f"with memory against without: {found}{seeds(kept, without)}")
+    found = _listed({"participation": more, "accuracy": better})
+    return Verdict(word, f"with memory minus without, in points: {found}{seeds(kept, without)}")
 
 
 def _steady(summaries: Summaries) -> Verdict:
