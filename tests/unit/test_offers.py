@@ -140,7 +140,8 @@ def test_the_guided_search_halves_and_finds_the_same_point_on_a_concave_path():
         slow, _ = search(LeastConcession(points=20), hill(peak))
         fast, _ = search(LeastConcession(points=20, search="guided"), hill(peak))
         assert fast.concession == pytest.approx(slow.concession)
-        assert fast.evaluations[0] <= 5  # of up to 19
+        wins = hill(peak)(slow.concession[0]) > hill(peak)(1.0)
+        assert fast.evaluations[0] <= (5 if wins else 19)  # who finds none looks everywhere
 
 
 def test_a_curve_guides_the_first_look_and_the_realised_point_decides():
