@@ -96,10 +96,10 @@ class LeastConcession:
 
     Candidates are `c = j / points`. `upwards` tries them from consensus on and stops at the first success. `guided` halves the
     range instead, beginning where last round's curve (if there is one) crosses the own model's score: on a concave path without
-    a margin whoever succeeds at `c` succeeds from there to its own model, so about log2(points) passes find the same point.
-    With a margin, or where the path is not concave, it may be a larger one; and where halving finds none, the candidates not yet
-    tried follow from consensus on, so that only a silo about to decline pays for them. `budget` bounds a client's passes per round
-    (0 = no bound).
+    a margin whoever succeeds at `c` succeeds from there to its own model, so about log2(points) passes find the same point. With
+    a margin, or where the path is not concave, halving may pass over successes: it may find a larger point, and where it finds
+    none, the candidates not yet tried follow from consensus on, so that only a silo about to decline pays for them. `budget`
+    bounds a client's passes per round (0 = no bound).
     """
 
     margin: float = 0.0
