@@ -14,7 +14,6 @@ from feduca.arrays import finite, repeat, select
 from feduca.types import Announcements, Array, ClientMemory, LocalSpec
 from feduca.work import Steps, Train
 
-
 Initial = Callable[[], Array]  # the run's first model, not finite where nobody knows it
 
 

@@ -171,7 +171,8 @@ class LeastConcession:
 class BestMixture:
     """The `c` with the highest realised utility; among equals the one nearest consensus (or the one of lowest loss).
 
-    With a confidence, a point that beats the own model comes before a higher one that does not. Candidates are `c = j / points`, tried in one call. A `budget` spreads as many passes evenly instead (0 = no bound).
+    With a confidence, a point that beats the own model comes before a higher one that does not. Candidates are `c = j / points`,
+    tried in one call. A `budget` spreads as many passes evenly instead (0 = no bound).
     """
 
     points: int = 10

@@ -214,7 +214,8 @@ def test_no_offer_is_declined_while_another_would_be_accepted():
         offered, _ = search(offer, accuracy.__getitem__, n=100, loss=[loss.__getitem__])
         assert offered.concession == pytest.approx([0.25])
         assert better.beats(offered.scores, scores([0.8], [0.5]), np.array([100])).tolist() == [True]
-    broken = search(BestMixture(), lambda c: np.nan if c == 0 else 0.8 - abs(c - 0.5))[0]  # the shared model has no score
+    # A shared model without a score is beaten by any that has one.
+    broken, _ = search(BestMixture(), lambda c: np.nan if c == 0 else 0.8 - abs(c - 0.5))
     assert broken.concession == pytest.approx([0.5])
 
 
@@ -403,7 +404,7 @@ def test_a_newcomers_model_alone_starts_where_the_run_did():
     memory = blank(theta, 2, Quadratic())
     asked = Announcements("run", 5, np.arange(2), theta, *(np.full(2, 0.5),) * 2, np.ones(1), LocalSpec())
     assert np.array_equal(current(memory, asked, lambda: first), [first, first])
-    assert np.array_equal(current(memory, replace(asked, round=1)), [theta, theta])  # the first model is what it is sent
+    assert np.array_equal(current(memory, replace(asked, round=1)), [theta, theta])  # it is sent the first
     assert current(memory, asked) is None
     assert current(memory, asked, lambda: np.full(4, np.nan)) is None  # nobody knows
     mixed = replace(memory, trained=np.array([True, False]), extra={"alone": np.full((2, 4), 9.0)})
@@ -562,8 +563,9 @@ def test_incentives_on_the_smallest_federation():
 
 
 def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
-    """Figures of runs by hand: weights by examples alone are worth 0.2, the claim 0.01 to the liar and -0.03 to each other silo."""
-    recipe = api.recipe("quickstart", {"rounds": 1, "task.test_share": 0.5, "task.clients": 3, "task.max_examples": 300})
+    """Figures by hand: weights by examples are worth 0.2 to everybody, the claim 0.01 to the liar and -0.03 to the others."""
+    few = {"rounds": 1, "task.test_share": 0.5, "task.clients": 3, "task.max_examples": 300}
+    recipe = api.recipe("quickstart", few)
     played = []
 
     def play(chosen, settings, seed, task):

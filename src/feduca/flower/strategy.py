@@ -286,7 +286,9 @@ class _FunctionTask:
         score = self._scores.get(split)
         if score is None:
             way = "give `rational` a train_score" if split == "train" else "choose one that does not"
-            raise InputError(f"the recipe asks for scores on the silo's {split} data, which `score` is not about: {way}")
+            raise InputError(
+                f"the recipe asks for scores on the silo's {split} data, which `score` is not about: {way}"
+            )
         pairs = np.array([score(self._vector.record(row)) for row in theta], dtype=float)
         return Scores(pairs[:, 0], pairs[:, 1])
 
