@@ -64,6 +64,7 @@ class TaskTable(_Table):
     validation_concentration: float = Field(default=1.0, gt=0)
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     test_share: float = Field(default=0.0, ge=0, lt=1)  # part of a silo's validation data that no decision ever sees
+    split_seed: int | None = Field(default=None, ge=0, description="the run's seed")
     model: str = "mlp"
     hidden: list[int] | None = Field(default=None, description="the model's own layers")
     max_examples: int | None = Field(default=None, ge=1, description="all examples there are")
@@ -76,13 +77,17 @@ class TaskTable(_Table):
 
     @model_serializer(mode="wrap")
     def _what_applies(self, everything: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Silos with files of their own are not dealt a data set, and the other way round: neither is written down."""
-        unused = DEALT if is_folder(self.data) else FOLDERS
+        """Silos with files of their own are not dealt a data set, and the other way round: neither is written down.
+
+        Nor is a split that follows the run's seed: earlier runs keep their names.
+        """
+        unused = DEALT if is_folder(self.data) else (*FOLDERS, *(("split_seed",) if self.split_seed is None else ()))
         return {key: value for key, value in everything(self).items() if key not in unused}
 
 
 DEALT = (  # entries of [task] that say how a data set is dealt to silos
     "classes_per_client", "train_concentration", "validation_concentration", "validation_share", "test_share", "max_examples",
+    "split_seed",
 )  # fmt: skip
 FOLDERS = ("target", "metric", "loss")  # those for a folder of silos' files alone
 

@@ -148,7 +148,7 @@ def _dealt(recipe: Recipe, seed: int) -> TorchTask:
         validation_share=t.validation_share,
         test_share=t.test_share,
         max_examples=t.max_examples,
-        seed=seed,
+        seed=seed if t.split_seed is None else t.split_seed,
         **_computed(recipe),
     )
 

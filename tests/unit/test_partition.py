@@ -4,10 +4,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feduca import config
 from feduca.errors import ConfigError
+from feduca.experiment import make_task
 from feduca.tasks.partition import split, table, wishes
 
 LABELS = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))
@@ -142,3 +145,18 @@ def test_wishes_are_measured():
     assert all(w.met.values())
     none = wishes(validation, validation, np.array([0.5, 0.4]), np.array([0.9, 0.9]), np.array([0.7, 0.7]), 0.7)
     assert not any(none.met.values())
+
+
+def test_one_split_for_every_start():
+    """`task.split_seed` fixes the split alone; without it a recipe is written and named as before there was one."""
+    quickstart = config.load("quickstart")
+    assert "split_seed" not in quickstart.plain()["task"]
+    fixed = quickstart.with_settings({"task.split_seed": 1})
+    assert fixed.hash() != quickstart.hash()
+    assert fixed.with_settings({"task.split_seed": None}).hash() == quickstart.hash()
+    one, other, drawn = make_task(fixed, 0), make_task(fixed, 1), make_task(quickstart, 0)
+    assert one.about["partition"] == other.about["partition"] == make_task(quickstart, 1).about["partition"]
+    assert one.about["partition"] != drawn.about["partition"]
+    assert not torch.equal(one.init(0), other.init(1))
+    with pytest.raises(ConfigError, match="split_seed"):
+        config.load("quickstart", {"task.split_seed": -1})

@@ -22,6 +22,7 @@ ROWS = (  # what README calls it, the study, the method
     ("FedUCA fresh, exact maximum, Eq. 2", "table1", "feduca-maximum"),
     ("uniform control, Eq. 2", "table1", "uniform"),
     ("random control, Eq. 2", "table1", "random"),
+    ("random control, as far from uniform as FedUCA, Eq. 2", "table1", "random-near"),
     ("tailored offers, Eq. 1 [^1]", "offers", "least-concession"),
     ("tailored offers, trained from consensus, Eq. 1 [^1]", "offers", "least-concession, from consensus"),
     ("everybody forced in", "table1", "forced"),

@@ -33,9 +33,9 @@ How to read it:
 - `paper` is what the paper prints, `difference` is ours minus the paper's in points, `-` means that there is no such figure.
 - Baselines decide by Eq. 1, FedUCA by Eq. 2, as in the paper. Where a silo sits out, the server goes on with its last model
   under the baselines and with its last update under FedUCA; `schedules` has all methods with updates.
-- Rows that are ours: `uniform` and `random` weights under FedUCA's rule (the controls), `forced` (FedAvg with everybody
-  made to join: the ceiling), `feduca-fresh` and `feduca-maximum` (the weights just solved are the ones used; as many participants
-  as can be).
+- Rows that are ours: `uniform` and `random` weights under FedUCA's rule (the controls; `random-near` draws them from Dir(3.8),
+  about as far from uniform as FedUCA's are), `forced` (FedAvg with everybody made to join: the ceiling), `feduca-fresh` and
+  `feduca-maximum` (the weights just solved are the ones used; as many participants as can be).
 - A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by side);
   neither changes results beyond float rounding. `seconds` in the summary of a run that had company are those of all of them
   together here; feduca now records each run's share. (`cost` has every run alone.)

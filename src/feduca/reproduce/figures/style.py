@@ -29,6 +29,7 @@ STYLES = {  # colour, which dash
     "apfl": (OLIVE, 1),
     "uniform": (GREY, 0),
     "random": (GREY, 2),
+    "random-near": (GREY, 1),
     "local": (GREY, 3),
     "forced": (BLACK, 1),
 }
@@ -38,6 +39,7 @@ NAMES = {
     "feduca-maximum": "FedUCA maximum",
     "feduca-lagged": "FedUCA lagged",
     "forced": "forced in",
+    "random-near": "random, near uniform",
     "least-concession": "least concession",
     "best-mixture": "best mixture",
     "ditto": "Ditto",
