@@ -268,7 +268,11 @@ def reproduce(
     device: Device = None,
     out: Out = "runs",
     results: Annotated[
-        str | None, typer.Option(help="Folder for summaries.", show_default="results; with --smoke OUT/smoke/results")
+        str | None,
+        typer.Option(
+            help="Folder for summaries.",
+            show_default="results; with --smoke OUT/smoke/results; where --set changes the experiment OUT/changed/results",
+        ),
     ] = None,
     lockstep: Annotated[
         int, typer.Option(help="So many runs at a time, their silos in the same calls: fills a GPU.", min=1)
@@ -284,7 +288,7 @@ def reproduce(
     from feduca import display
     from feduca.config import parse_setting
     from feduca.reproduce import reproduce as run_study
-    from feduca.reproduce.study import is_file, parse_only, summary_name
+    from feduca.reproduce.study import is_file, parse_only, results_folder, summary_name
 
     _load(imports)
     own = is_file(name)
@@ -295,8 +299,8 @@ def reproduce(
         theirs = "small stand-in data (digits), figures are not comparable with the paper's"
         _say(f"smoke: {'with the settings of [smoke] in ' + name if own else theirs}")
         out = f"{out}/smoke"
-        results = results or f"{out}/results"
-    results = results or "results"
+    results = results or str(results_folder(out, smoke, changes))
+    written = f"{results}/{summary_name(name)}.json"
     with _repeatable(changes.get("checkpoint.keep", True)), display.study(name) as watch:
         summary = run_study(
             name,
@@ -309,6 +313,7 @@ def reproduce(
             again=again,
             fill=fill,
             watch=watch,
+            tell=_say,
         )
     if as_json:
         typer.echo(json.dumps(summary))
@@ -317,9 +322,8 @@ def reproduce(
 
         typer.echo(splits.study_text(summary, results))
     else:
-        typer.echo(display.cells(summary, paper=not smoke and not own))
-    if own:
-        _say(f"summary written to {results}/{summary_name(name)}.json")
+        typer.echo(display.cells(summary, paper=not smoke and not own, study=name))
+    _say(f"summary in {written}")
 
 
 @app.command("list")
@@ -385,7 +389,7 @@ def audit(
     chosen = _recipe(source, settings, rounds, None, device)
     if conduct:
         from feduca import incentives
-        from feduca.reproduce.summary import commit
+        from feduca.commit import commit
 
         deeds = incentives.incentives(chosen, range(seeds), deviators, tell=_say) | {
             "command": " ".join(["feduca", *sys.argv[1:]]),

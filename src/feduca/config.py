@@ -547,6 +547,8 @@ def _sentence(error: ValidationError) -> str:
         text = f"unknown key {key!r}; {_nearest(str(first['loc'][-1]), known)}"
     elif first["type"] == "value_error":
         text = f"{key} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    elif first["type"] == "model_type" and first.get("ctx", {}).get("class_name") in ("AxisValue", "CompareRow"):
+        text = f'{key} is {first["input"]!r}: an entry looks like {{ label = "slow", set = {{ "local.lr" = 0.05 }} }}'
     elif first["type"].startswith("bool_"):
         text = f"{key} is {first['input']!r}: it should be true or false"
     else:

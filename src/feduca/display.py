@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,9 +129,44 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
+def _number(decimals: int, scale: float = 1.0) -> Callable[[float | None], str]:
+    return lambda value: "-" if value is None else f"{scale * value:.{decimals}f}"
+
+
+def _curve(choose: Callable[[list[float]], float]) -> Callable[[list[float | None] | None], str]:
+    def show(values: list[float | None] | None) -> str:
+        known = [value for value in values or [] if value is not None]
+        return f"{choose(known):.4f}" if known else "-"
+
+    return show
+
+
+_Column = tuple[str, str, Callable[[Any], str]]  # where in a cell (a dot goes into a table), title, how it is shown
+
+NAMED_FOR: dict[str, tuple[_Column, ...]] = {  # the quantity that a study is about
+    "jensen": (
+        ("jensen.mean", "gap %", _number(2, 100)),
+        ("jensen.top50", "top 50", _number(2, 100)),
+        ("jensen.top25", "top 25", _number(2, 100)),
+    ),
+    "concavity": (("fits.median", "median R^2", _number(2)),),
+    "discrepancy": (
+        ("discrepancy", "mean discrepancy", _curve(statistics.fmean)),
+        ("discrepancy", "largest", _curve(max)),
+    ),
+    "cost": (("seconds_allocate", "allocating, s", _number(2)), ("peak_mb", "peak MB", _number(0))),
+}
+
+
+def _at(cell: dict[str, Any], key: str) -> Any:
+    table, _, inner = key.partition(".")
+    return (cell.get(table) or {}).get(inner) if inner else cell.get(table)
+
+
+def cells(summary: list[dict[str, Any]], *, paper: bool = True, study: str = "") -> str:
     """The summary of a study as plain text, ours beside the paper's where those can be compared."""
     axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
+    about = [column for column in NAMED_FOR.get(study, ()) if any(_at(cell, column[0]) is not None for cell in summary)]
     more = [  # columns of studies that know the model a silo would have had alone, or the forced-in ceiling
         (key, title)
         for key, title in (
@@ -143,7 +179,16 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
         if any(cell.get(key) is not None for cell in summary)
     ]
     theirs = ("paper",) if paper else ()
-    figures = ("accuracy %", *theirs, "participation %", *theirs, *(title for _, title in more), "seeds", "seconds")
+    figures = (
+        "accuracy %",
+        *theirs,
+        "participation %",
+        *theirs,
+        *(column[1] for column in about),
+        *(title for _, title in more),
+        "seeds",
+        "seconds",
+    )
 
     def row(cell: dict[str, Any]) -> list[str]:
         spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
@@ -153,6 +198,7 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True) -> str:
             *([percent(cell["paper_accuracy"])] if paper else []),
             percent(cell["participation_mean"]),
             *([percent(cell["paper_participation"])] if paper else []),
+            *(show(_at(cell, key)) for key, _, show in about),
             *(percent(cell.get(key)) for key, _ in more),
             str(len(cell["seeds"])),
             f"{cell['seconds']:.1f}",

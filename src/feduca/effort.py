@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from feduca.config import Recipe
 
 # Examples times epochs a round from which on a CPU is likely to need more than about ten seconds for it: an example of the
@@ -14,16 +16,31 @@ def warning(recipe: Recipe) -> str | None:
 
     A count, no measurement: examples that silos train with, times epochs. Data of the user's own are not counted.
     """
-    from feduca.tasks.datasets import LOADERS, load
-
-    task, epochs = recipe.task, recipe.local.epochs
-    if recipe.engine.device != "cpu" or task.data not in LOADERS:
-        return None
-    pool = len(load(task.data, task.data_dir).y_train)
-    examples = round(min(pool, task.max_examples or pool) * (1 - task.validation_share))
-    if examples * epochs < (LARGER if task.model in ("cnn", "resnet18", "bilstm") else PERCEPTRONS):
+    examples, epochs, model = _examples(recipe), recipe.local.epochs, recipe.task.model
+    if examples * epochs < (LARGER if model in ("cnn", "resnet18", "bilstm") else PERCEPTRONS):
         return None
     return (
-        f"a round is {examples * epochs} example-steps ({examples} examples x {epochs} epochs) of {task.model}, a lot for"
+        f"a round is {examples * epochs} example-steps ({examples} examples x {epochs} epochs) of {model}, a lot for"
         " a CPU: the first may take minutes; a GPU (--device cuda) or a smaller task.max_examples helps"
     )
+
+
+def warning_of_many(recipes: Sequence[Recipe]) -> str | None:
+    """The same before the first of several runs: how much all of them are, and the first that is a lot."""
+    first = next(filter(None, map(warning, recipes)), None)
+    if first is None or len(recipes) == 1:
+        return first
+    steps = sum(_examples(recipe) * recipe.local.epochs * recipe.rounds for recipe in recipes)
+    rounds = sum(recipe.rounds for recipe in recipes)
+    return f"{len(recipes)} runs to do, {rounds} rounds and {steps:.1e} example-steps in all; of one, {first}"
+
+
+def _examples(recipe: Recipe) -> int:
+    """Training examples of a round; 0 where they are not a CPU's, or not known before they are read."""
+    from feduca.tasks.datasets import LOADERS, load
+
+    task = recipe.task
+    if recipe.engine.device != "cpu" or task.data not in LOADERS:
+        return 0
+    pool = len(load(task.data, task.data_dir).y_train)
+    return round(min(pool, task.max_examples or pool) * (1 - task.validation_share))

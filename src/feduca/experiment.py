@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,27 @@ def origin(recipe: Recipe, seed: int) -> tuple[str, str, int]:
     return recipe.task.model_dump_json(), recipe.engine.model_dump_json(), seed
 
 
+def check_here(recipes: Iterable[Recipe]) -> None:
+    """Refuse, before any of them runs, recipes whose data or device are not here."""
+    from feduca.tasks.datasets import load
+    from feduca.tasks.task import Settings
+
+    wanted = {(r.engine.device, r.engine.precision, r.task.data, r.task.data_dir): None for r in recipes}
+    for device, precision, data, data_dir in wanted:
+        Settings(device=device, precision=precision).check()
+        if is_folder(data):
+            _check_folder(data)
+        else:
+            load(data, data_dir)
+
+
+def _check_folder(data: str) -> None:
+    if not Path(data).is_dir():
+        raise ConfigError(
+            f"task.data is {data!r}: choose one of {', '.join(DATA_SETS)}, or a folder that holds a file or a folder per silo"
+        )
+
+
 def make_task(recipe: Recipe, seed: int) -> Task:
     """The recipe's task."""
     if recipe.own is not None:
@@ -123,10 +145,7 @@ def _own_files(recipe: Recipe) -> TorchTask:
     from feduca.tasks import build_own_task  # torch from here on
 
     t = recipe.task
-    if not Path(t.data).is_dir():
-        raise ConfigError(
-            f"task.data is {t.data!r}: choose one of {', '.join(DATA_SETS)}, or a folder that holds a file or a folder per silo"
-        )
+    _check_folder(t.data)
     there = len(entries(t.data)[0])
     if there != t.clients:
         raise DataError(

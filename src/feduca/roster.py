@@ -19,6 +19,7 @@ import numpy as np
 
 from feduca.arrays import put, take, zeros
 from feduca.types import LEFT, Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
+from feduca.weights import checked
 
 _NOT_PER_SILO = ("round", "previous", "told")  # of a Round, as an array
 _PER_SILO = ("alpha", "slack", "satisfied", "applied", "fresh", "stored")  # of an Allocation, `[N]` each
@@ -60,7 +61,7 @@ def active(absent: Ints, left: Bools, patience: int) -> Bools:
 def allocate(mechanism: Mechanism, state: Any, seen: Round, seed: int) -> tuple[Any, Allocation]:
     """`mechanism.allocate` among the active silos."""
     if seen.active.all():
-        return mechanism.allocate(state, seen, seed)
+        return checked(mechanism, mechanism.allocate(state, seen, seed), len(seen.active), seen.round)
     n, inside = len(seen.active), np.flatnonzero(seen.active)
     part = replace(
         seen,
@@ -68,7 +69,8 @@ def allocate(mechanism: Mechanism, state: Any, seen: Round, seed: int) -> tuple[
         previous=_cut(seen.previous, inside),
         told={name: values[inside] for name, values in seen.told.items()},
     )
-    inner, solved = mechanism.allocate(_rows(state, inside, n), part, seed)
+    given = mechanism.allocate(_rows(state, inside, n), part, seed)
+    inner, solved = checked(mechanism, given, len(inside), seen.round)
     return _merged(state, inner, inside, n), spread(solved, inside, n)
 
 

@@ -40,6 +40,7 @@ from feduca.types import (
     ServerState,
     UtilityFamily,
 )
+from feduca.weights import checked
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ Evaluate = Callable[[Array], Scores | None]
 def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
     """The state before round 1. The initial weights are announced, though nobody has gone into theta yet."""
     n = len(examples)
-    state, first = server.mechanism.init(examples, server.seed)
+    state, first = checked(server.mechanism, server.mechanism.init(examples, server.seed), n, round=0)
     return ServerState(
         round=1,
         theta=theta,

@@ -1,7 +1,7 @@
 """Run directories: `OUT/<name>/<confighash>-s<seed>/`, where a run leaves everything it did, as text one can read.
 
 config.toml    the resolved recipe, seed included: run it again from here
-env.json       versions and machine
+env.json       versions, commit and machine
 rounds.jsonl   one RoundRecord per line
 clients.jsonl  one ClientRecord per line
 checkpoint/    the last two checkpoints (checkpoint.py); they know how long the two files above were, and resuming cuts them there
@@ -21,7 +21,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +30,7 @@ from typing import Any
 from feduca import checkpoint
 from feduca._version import __version__
 from feduca.checkpoint import Checkpoint
+from feduca.commit import commit
 from feduca.errors import CheckpointError, FeducaError, InputError, RunError
 from feduca.records import mean, plain
 from feduca.types import Array, ServerState
@@ -155,6 +156,7 @@ def environment() -> dict[str, Any]:
             versions[package] = None
     return {
         "feduca": __version__,
+        "commit": commit(),
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
@@ -352,22 +354,40 @@ class RunDirectory:
         if self._lock is not None:
             return
         try:
-            import fcntl
-        except ImportError:  # no such locks on this system
-            return
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = _locked(self.path, wait=False)
         except BlockingIOError:
-            os.close(handle)
             raise InputError(f"another process is writing {self.path}; wait for it, or choose another --out") from None
-        except OSError:  # a file system without locks
-            os.close(handle)
-            return
-        self._lock = handle
 
     def _write(self, name: str, value: Any) -> None:
         write_whole(self.path / name, json.dumps(value, indent=1))
+
+
+def _locked(folder: Path, wait: bool) -> int | None:
+    """A handle that locks a folder until it is closed; None where there are no such locks. BlockingIOError without `wait`."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None  # not on this file system
+    return handle
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Nobody else who asks for the folder has it meanwhile: processes and threads wait here for each other."""
+    handle = _locked(folder, wait=True)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -397,6 +417,14 @@ def task_of(path: str | Path) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
+def commit_of(path: str | Path, otherwise: Callable[[], str | None]) -> str | None:
+    """The commit a run was started at; `otherwise()` where it does not say, as runs of before it was recorded."""
+    try:
+        return json.loads((Path(path) / "env.json").read_text())["commit"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return otherwise()
+
+
 def nothing_kept(path: str | Path) -> str | None:
     """Why an unfinished run directory has to start anew; None where it has a checkpoint to go on from."""
     import tomllib
@@ -411,7 +439,7 @@ def nothing_kept(path: str | Path) -> str | None:
     return "no checkpoint was written yet" if keep else "no checkpoint was kept (checkpoint.keep = false)"
 
 
-def check_writable(root: Path) -> None:
+def check_writable(root: Path, option: str = "--out") -> None:
     """Find out before any work is done that results can be written; leaves nothing behind."""
     root = Path(root)
     existing = root
@@ -425,7 +453,7 @@ def check_writable(root: Path) -> None:
         except OSError as error:
             what = f"is not writable ({error.strerror})"
     if what is not None:
-        raise InputError(f"cannot write results to {root}: {existing} {what}; choose another folder with --out")
+        raise InputError(f"cannot write results to {root}: {existing} {what}; choose another folder with {option}")
 
 
 def load(path: str | Path) -> RunResult:
@@ -438,15 +466,25 @@ def load(path: str | Path) -> RunResult:
         config = tomllib.loads((path / "config.toml").read_text())
         rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
         clients = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
+        kept = status.get("summary")
+        if kept is not None and not len(rounds) == len(clients) == kept.get("rounds", len(rounds)):
+            there = min(len(rounds), len(clients))
+            raise InputError(_damaged(path, f"{there} of {kept.get('rounds', len(rounds))} rounds are there"))
         if not rounds:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
-        summary = status.get("summary") or summarise(rounds, clients)
+        summary = kept or summarise(rounds, clients)
         result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path)
         result.row()  # whatever a table needs is there
         return result
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        if state_of(path) == "finished":
+            raise InputError(_damaged(path, " ".join(str(error).split()))) from None
         why = f"no {Path(error.filename).name}" if isinstance(error, FileNotFoundError) else str(error)
         raise InputError(f"{path} is not a run directory ({why}); give one that `feduca run` wrote") from None
+
+
+def _damaged(path: Path, why: str) -> str:
+    return f"{path} is finished, but its records are damaged ({why}); repeat the run with --again"
 
 
 def without_none(tree: Mapping[str, Any]) -> dict[str, Any]:

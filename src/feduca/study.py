@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from feduca.config import Recipe
@@ -24,6 +24,7 @@ class Cell:
 
     labels: Mapping[str, str]
     recipe: Recipe
+    changed: Mapping[str, Any] = field(default_factory=dict)  # what the command line changed of the experiment
 
     @property
     def label(self) -> str:

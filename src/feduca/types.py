@@ -307,7 +307,8 @@ class Mechanism(Protocol):
     """How weights are chosen. A frozen value; its state is passed in and returned.
 
     The state goes into checkpoints: None, or a tree of dicts with string keys, lists, strings, numbers and arrays.
-    A method with a part on the client (IncFL, Ditto) also has `personal`; see personal.py.
+    A method with a part on the client (IncFL, Ditto) also has `personal`; see personal.py. One whose weights need not sum to 1
+    says so with `scaled = True`; see weights.py.
     """
 
     @property

@@ -246,3 +246,42 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", []))
     assert "participation" in printed
+
+
+def test_a_method_of_ones_own_goes_into_a_table_as_the_page_says(tmp_path, monkeypatch, capsys) -> None:
+    """docs/your-mechanism.md: a copy of table1, the entry that stands there, its summary under the file's name, its figures."""
+    from feduca import cli
+    from feduca.mechanisms import registry
+    from feduca.reproduce import figures
+    from feduca.reproduce.page import read
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    page = DOCS / "your-mechanism.md"
+
+    def feduca(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["feduca", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert end.value.code == 0
+        return capsys.readouterr().out
+
+    ((_, code), *_), ((_, entry),) = blocks(page, "python"), blocks(page, "toml")
+    Path("my_method.py").write_text(code.split("result = ")[0])
+    assert "feduca show table1 > mine.toml" in page.read_text()
+    copy = feduca("show", "table1")
+    assert copy.count("\n[smoke]\n") == 1
+    Path("mine.toml").write_text(copy.replace("\n[smoke]\n", f"\n{entry}\n[smoke]\n"))
+    chosen = ["--only", "data=fmnist", "--only", "split=0.5,1.0", "--only", "method=fedavg|half-uniform"]
+    feduca("reproduce", "mine.toml", "--import", "my_method.py", "--smoke", *chosen)
+    feduca("reproduce", "table1", "--smoke", *chosen[:-1], "method=fedavg")  # the same run, found again
+    assert len(list(Path("runs/smoke/paper").iterdir())) == 2
+    cells = json.loads(Path("runs/smoke/results/mine.json").read_text())
+    assert [(cell["method"], cell["rule"], cell["memory"]) for cell in cells] == [
+        ("fedavg", "accuracy", "model"),
+        ("half-uniform", "accuracy", "model"),
+    ]
+    Path("drawn").mkdir()
+    Path("drawn/table1.json").write_text(json.dumps(cells))
+    assert "half-uniform" in figures.write(read(Path("drawn")), "drawn/figures")[0].read_text()

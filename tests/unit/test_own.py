@@ -200,7 +200,7 @@ def test_a_study_of_ones_own_with_a_method_of_ones_own(capsys):
     code, out, err = feduca("reproduce", study, "--import", method, capsys=capsys)
     assert code == 0, err
     assert "paper" not in out
-    assert err.splitlines()[-1] == "summary written to results/mine.json"
+    assert err.splitlines()[-1] == "summary in results/mine.json"
     summary = json.loads(Path("results/mine.json").read_text())
     labels = [tuple(cell["labels"].values()) for cell in summary]
     assert labels == [("fedavg", "Eq. 1"), ("fedavg", "all"), ("mine", "Eq. 1"), ("mine", "all")]
@@ -238,13 +238,12 @@ def test_a_study_that_changes_while_it_runs_is_still_summarised(tmp_path):
         Path(study).unlink(missing_ok=True)
 
     found = reproduce(study, keep={"rule": ["all"]}, settings={"rounds": 1, "seeds": [0]}, watch=watch)
-    assert json.loads(Path("results/mine.json").read_text()) == found
+    assert json.loads(Path("runs/changed/results/mine.json").read_text()) == found
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('name = "delta"', r"mine.toml is called 'delta', as a study of feduca's is; put another `name"),
         ('[[compare]]\nlabel = "x"\n[[compare]]\nlabel = "x"', r"mine.toml has two cells 'x'; give every value"),
         ('extends = "nobody"', r"mine.toml extends 'nobody', which is no embedded recipe"),
         ("rounds = 0", r"rounds is 0"),
@@ -255,6 +254,16 @@ def test_a_bad_study_is_refused_before_anything_runs(text, complaint):
         reproduce(written("mine.toml", text))
     assert not Path("results").exists()
     assert not Path("runs").exists()
+
+
+def test_a_study_of_the_users_never_takes_the_summary_of_one_of_feducas():
+    with pytest.raises(
+        ConfigError, match=r"delta.toml would be summarised in delta.json, as a study of feduca's is; call"
+    ):
+        reproduce(written("delta.toml", "rounds = 1"))
+    assert not Path("results").exists()
+    assert summary_name(written("copy.toml", 'name = "delta"')) == "copy"  # as `feduca show delta` prints it
+    assert summary_name(written("copy.toml", 'name = "other"')) == "other"
 
 
 def test_a_study_that_is_not_there(capsys):

@@ -116,3 +116,34 @@ def test_a_row_beside_axes_keeps_what_it_sets(tmp_path):
     for key, who in (("participation.rule", "the row 'ceiling'"), ("local.lr", "the axis 'lr'")):
         with pytest.raises(ConfigError, match=f"--set {key}: {who} of {file} sets {key}"):
             plan(str(file), settings={key: 1})
+
+
+def test_an_option_that_only_some_mechanisms_have_is_told_where(tmp_path):
+    says = (
+        r"--set mechanism.delta: the mechanism fedavg \(of cifar10, 0.5,1.0, fedavg\) has no 'delta';"
+        r" use --only 'method=feduca\|feduca-fresh\|feduca-maximum'$"
+    )
+    with pytest.raises(ConfigError, match=says):
+        plan("table1", settings={"mechanism.delta": 3})
+    kept = {"method": ["feduca", "feduca-fresh"], "data": ["fmnist"]}
+    assert {cell.recipe.mechanism["delta"] for cell in plan("table1", settings={"mechanism.delta": 3}, keep=kept)} == {
+        3
+    }
+    with pytest.raises(ConfigError, match=r"the mechanism fedavg \(of .*\) has no 'delta'; did you mean 'beta'\?$"):
+        plan("table1", settings={"mechanism.delta": 3}, keep={"method": ["fedavg"]})
+
+
+def test_an_axis_named_twice_keeps_both():
+    assert parse_only(["data=fmnist", "data=cifar10|fmnist", "split=a"]) == {
+        "data": ["fmnist", "cifar10"],
+        "split": ["a"],
+    }
+
+
+@pytest.mark.parametrize("table", ["axes", "compare"])
+def test_an_entry_that_is_none_is_shown_one(table):
+    given = {"axes": [{"name": "lr", "values": [0.5, 1.0]}]} if table == "axes" else {"compare": [0.5]}
+    where = r"axes\.0\.values\.0" if table == "axes" else r"compare\.0"
+    says = rf'{where} is 0\.5: an entry looks like {{ label = "slow", set = {{ "local\.lr" = 0\.05 }} }}'
+    with pytest.raises(ConfigError, match=says):
+        config.load(given)

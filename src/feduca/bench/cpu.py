@@ -21,10 +21,10 @@ import numpy as np
 
 from feduca import config, experiment
 from feduca.bench import Save, Say, versions
+from feduca.commit import commit
 from feduca.config import Recipe
 from feduca.display import aligned
 from feduca.errors import InputError
-from feduca.reproduce.summary import commit
 from feduca.study import cells
 
 CONTESTANTS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: module, the packages it needs

@@ -12,11 +12,12 @@ from typing import Any
 
 from feduca import api, config, experiment, peak
 from feduca.bench import Save, Say, versions
+from feduca.commit import commit
 from feduca.config import Recipe
 from feduca.display import aligned
 from feduca.errors import InputError
 from feduca.reproduce.study import reproduce
-from feduca.reproduce.summary import commit, device
+from feduca.reproduce.summary import device
 from feduca.runs import RunResult
 from feduca.study import cells
 

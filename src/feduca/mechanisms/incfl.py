@@ -38,6 +38,7 @@ class IncFL:
 
     needs = Needs(train_loss=True)
     schedule = "fresh"
+    scaled = True  # eta_g and eps
 
     def __post_init__(self) -> None:
         if self.warmup < 1:

@@ -32,6 +32,7 @@ class QFedAvg:
 
     needs = Needs(train_loss=True)
     schedule = "fresh"
+    scaled = True  # the step L / h is in them
 
     def __post_init__(self) -> None:
         if not self.q >= 0:

@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from feduca.reproduce.study import place, plan
+from feduca.reproduce.study import plan
+from feduca.reproduce.summaries import place, settings_text
 from feduca.study import Cell
 
 Cells = Sequence[Mapping[str, Any]]
@@ -23,6 +24,7 @@ def commands(name: str, cells: Cells, part: str | None = None) -> list[str]:
         words = ["--device cuda"] if cell.get("device", "cpu") != "cpu" else []
         if cell.get("precision", "fp32") != "fp32":  # the recipes' default
             words.append(f"--set engine.precision={cell['precision']}")
+        words += [f"--set {shlex.quote(text)}" for text in settings_text(cell.get("set") or {})]
         asked = seeds.get(place(cell["labels"]))
         if asked and cell.get("seeds", asked) != asked:
             words.append("--set seeds=" + json.dumps(cell["seeds"]).replace(" ", ""))

@@ -1,14 +1,16 @@
-"""README's one table of results, from the committed summaries: `python -m feduca.reproduce.headline [RESULTS [README]]`."""
+"""README's one table of results, from the committed summaries: `python -m feduca.reproduce.headline [RESULTS [TARGET]]`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from feduca.reproduce.claims import Summaries
 from feduca.reproduce.figures.style import title
-from feduca.reproduce.page import arguments, filled, read
+from feduca.reproduce.page import filled, read
 from feduca.reproduce.tables import markdown
+from feduca.reproduce.writer import main
 
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")]
 ROWS = (  # what README calls it, the study, the method
@@ -52,7 +54,10 @@ def _cell(cell: Mapping[str, Any] | None) -> str:
     return f"{100 * cell['accuracy_mean']:.1f}{spread}{theirs}, {100 * cell['participation_mean']:.0f} % in"
 
 
-if __name__ == "__main__":
-    results, target = arguments("README.md")
+def write(results: Path, target: Path) -> list[str]:
     target.write_text(filled(target.read_text(), lambda name: table(read(results))))
-    print(f"written to {target}")
+    return [f"written to {target}"]
+
+
+if __name__ == "__main__":
+    main("headline", "Write README's table of results anew, between its marks, from the summaries.", "README.md", write)

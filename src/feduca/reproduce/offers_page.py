@@ -1,4 +1,4 @@
-"""The tables of docs/offers.md, from the committed summaries: `python -m feduca.reproduce.offers_page [RESULTS] [PAGE]`.
+"""The tables of docs/offers.md, from the committed summaries: `python -m feduca.reproduce.offers_page [RESULTS [TARGET]]`.
 
 Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
 """
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from feduca.reproduce.commands import commands, console, not_run
-from feduca.reproduce.page import arguments, device, filled
+from feduca.reproduce.page import changes, device, filled
 from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
+from feduca.reproduce.writer import main
 
 COLUMNS = (  # title, key, decimals of a percentage
     ("participation %", "participation_mean", 1),
@@ -78,13 +79,22 @@ def block(name: str, results: Path) -> str:
         return f"Not run yet: `{command}`."
     seeds = sorted({len(cell["seeds"]) for cell in cells})
     commits = ", ".join(sorted({str(cell["commit"]) for cell in cells}))
-    where = ", ".join(sorted({device(cell) for cell in cells}))
+    where = ", ".join(sorted({device(cell) + changes(cell) for cell in cells}))
     about = f"Seeds per row: {' or '.join(map(str, seeds))}; {where}; commit {commits}."
     above = console(commands(file, cells, part or None))
     parts = [above, table(cells, part == "quitting"), about, not_run(file, cells, part or None)]
     return "\n\n".join(text for text in parts if text)
 
 
-if __name__ == "__main__":
-    results, target = arguments("docs/offers.md")
+def write(results: Path, target: Path) -> list[str]:
     target.write_text(filled(target.read_text(), lambda name: block(name, results)))
+    return [f"written to {target}"]
+
+
+if __name__ == "__main__":
+    main(
+        "offers_page",
+        "Write the tables of docs/offers.md anew, between their marks, from the summaries.",
+        "docs/offers.md",
+        write,
+    )

@@ -1,10 +1,9 @@
-"""docs/reproduction.md, written from the committed summaries: `python -m feduca.reproduce.page [RESULTS [PAGE]]`."""
+"""docs/reproduction.md, written from the committed summaries: `python -m feduca.reproduce.page [RESULTS [TARGET]]`."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ from feduca.reproduce.commands import commands, console, not_run
 from feduca.reproduce.figures import drawings
 from feduca.reproduce.seen import sentence
 from feduca.reproduce.study import STUDIES, ordered
+from feduca.reproduce.summaries import settings_text
 from feduca.reproduce.tables import markdown, table
+from feduca.reproduce.writer import main
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
 BEYOND = ("offers", "offers-quickstart", "offers-validation")  # not in the paper: their tables have a page of their own
@@ -60,13 +61,6 @@ ABOUT = {
     "offers-quickstart": "Beyond the paper: tailored offers with 42 validation examples a silo.",
     "offers-validation": "Beyond the paper: tailored offers with very few validation examples.",
 }
-
-
-def arguments(target: str) -> tuple[Path, Path]:
-    """RESULTS and what is to be written, from the command line; where they usually are if it does not say."""
-    told = sys.argv[1:3]
-    results, written = (*told, *("results", target)[len(told) :])
-    return Path(results), Path(written)
 
 
 def filled(text: str, block: Callable[[str], str]) -> str:
@@ -137,12 +131,20 @@ def device(cell: Mapping[str, Any]) -> str:
     return f"{cell['device']} in {cell['precision']}" if cell.get("precision") else cell["device"]
 
 
+def changes(cell: Mapping[str, Any]) -> str:
+    """What the command line changed of the recipe; nothing where it changed nothing."""
+    words = settings_text(cell.get("set") or {})
+    return f", with {' '.join(words)}" if words else ""
+
+
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Where the cells come from: device, precision, commit, rounds, seeds."""
+    """Where the cells come from: device, precision, commit, rounds, seeds, and what was changed."""
     sources: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
         seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
-        source = f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}"
+        source = (
+            f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}{changes(cell)}"
+        )
         sources.setdefault(source, []).append(cell)
     if len(sources) == 1:
         return f"{next(iter(sources))}."
@@ -172,7 +174,10 @@ def _span(values: Sequence[int]) -> str:
     return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
 
-if __name__ == "__main__":
-    results, target = arguments("docs/reproduction.md")
+def write(results: Path, target: Path) -> list[str]:
     target.write_text(page(read(results)))
-    print(f"written to {target}")
+    return [f"written to {target}"]
+
+
+if __name__ == "__main__":
+    main("page", "Write the page of the reproduction from the summaries.", "docs/reproduction.md", write)

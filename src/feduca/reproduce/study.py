@@ -5,15 +5,16 @@ A study is one of the embedded ones, by name, or a user's own recipe, by the pat
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca import api, config, splits
-from feduca.errors import ConfigError, InputError
-from feduca.reproduce.summary import beside, summarise, taken_over
-from feduca.runs import write_whole
+from feduca import api, config, effort, runs, splits
+from feduca.errors import ConfigError
+from feduca.experiment import check_here
+from feduca.reproduce.summaries import SummaryFile, Tell, in_order, place, read
+from feduca.reproduce.summary import summarise, taken_over
 from feduca.study import Cell, cells, set_by
 
 STUDIES = (
@@ -40,18 +41,32 @@ TIMED = ("cost",)  # studies whose clock counts: every run has the device to its
 
 FREE = ("seeds", "rounds", "engine", "checkpoint")  # how long and where to run is the command line's to say, always
 
+SAME = ("seeds", "engine", "checkpoint", "task.data_dir")  # settings that leave the experiment what it is
+
 Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
-    """`axis=label|label` of `--only`."""
-    keep = {}
+    """`axis=label|label` of `--only`; said twice of one axis, both count."""
+    keep: dict[str, list[str]] = {}
     for text in texts:
         axis, sign, labels = text.partition("=")
         if not sign or not axis:
             raise ConfigError(f"--only wants axis=label, got {text!r}; for instance --only data=fmnist")
-        keep[axis] = labels.split("|")
+        keep[axis] = list(dict.fromkeys([*keep.get(axis, []), *labels.split("|")]))
     return keep
+
+
+def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings of a command line that make it another experiment than the recipe's."""
+    return {key: value for key, value in settings.items() if not {key, key.split(".")[0]} & set(SAME)}
+
+
+def results_folder(out: str | Path, smoke: bool, settings: Mapping[str, Any]) -> Path:
+    """Where summaries go unless one says so: those of another experiment than the recipe's not among the real ones."""
+    if smoke:
+        return Path(out) / "results"
+    return Path(out) / "changed" / "results" if changed(settings) else Path("results")
 
 
 def is_file(name: str) -> bool:
@@ -60,13 +75,19 @@ def is_file(name: str) -> bool:
 
 
 def summary_name(name: str) -> str:
-    """What a study's summary is called: a file of the user's says so itself (`name`, or else its own name)."""
+    """What a study's summary is called: a file of the user's says so itself (`name`, or else its own name).
+
+    A copy of an embedded recipe (`feduca show`) has the `name` of that one, under which it finds that one's runs: its summary is
+    called after the file.
+    """
     if not is_file(name):
         return name
     called = config.load(name).name
+    if called in config.recipes():
+        called = Path(name).stem
     if called in STUDIES:
         raise ConfigError(
-            f'{name} is called {called!r}, as a study of feduca\'s is; put another `name = "..."` into it'
+            f"{name} would be summarised in {called}.json, as a study of feduca's is; call the file something else"
         )
     return called
 
@@ -95,7 +116,8 @@ def plan(
     chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
     _check_settings(name, chosen, settings or {})
     # Settings of the command line come last, over the small version; what an axis sets is not theirs to change.
-    return [Cell(cell.labels, cell.recipe.with_settings(settings or {})) for cell in chosen]
+    settings = settings or {}
+    return [Cell(cell.labels, cell.recipe.with_settings(settings), changed(settings)) for cell in chosen]
 
 
 def _check_labels(name: str, everything: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> None:
@@ -127,6 +149,28 @@ def _check_settings(name: str, chosen: Sequence[Cell], settings: Mapping[str, An
                     f"--set {key}: {where} of {part} sets {theirs}; choose its labels with --only, or"
                     f" run one federation of your own with `feduca run {part} --set {key}=...`"
                 )
+        if key.startswith("mechanism."):
+            _check_option(key, chosen)
+
+
+def _check_option(key: str, chosen: Sequence[Cell]) -> None:
+    """Refuse an option that some cells' mechanisms do not have, and say which have it."""
+    option = key.split(".")[1]
+    have = [option in cell.recipe.mechanism for cell in chosen]
+    if all(have):
+        return
+    without = chosen[have.index(False)]
+    said = f"--set {key}: the mechanism {without.recipe.mechanism['name']} (of {without.label}) has no {option!r}"
+    if not any(have):
+        raise ConfigError(f"{said}; {config._nearest(option, list(without.recipe.mechanism)[1:])}")
+    for axis in dict.fromkeys(axis for cell in chosen for axis in cell.labels):
+        by_label: dict[str, set[bool]] = {}
+        for cell, has in zip(chosen, have):
+            by_label.setdefault(cell.labels.get(axis, ""), set()).add(has)
+        if all(len(found) == 1 for found in by_label.values()):
+            labels = "|".join(label for label, found in by_label.items() if found == {True})
+            raise ConfigError(f"{said}; use --only {shlex.quote(f'{axis}={labels}')}")
+    raise ConfigError(f"{said}; choose cells that have it with --only")
 
 
 def _parts(name: str) -> dict[str, config.Recipe]:
@@ -154,41 +198,48 @@ def reproduce(
     settings: Mapping[str, Any] | None = None,
     keep: Mapping[str, Sequence[str]] | None = None,
     out: str | Path = "runs",
-    results: str | Path = "results",
+    results: str | Path | None = None,
     lockstep: int = 1,
     again: bool = False,
     fill: bool = False,
     watch: Watch = lambda done, total, label: None,
+    tell: Tell = lambda line: None,
 ) -> list[dict[str, Any]]:
     """Run what is missing of a study and return its summary; `RESULTS/NAME.json` is written after every batch.
 
-    `name` is one of `STUDIES` or the path of a TOML file, whose summary is called after the recipe's `name`.
+    `name` is one of `STUDIES` or the path of a TOML file (`summary_name`). Unset, `results` is what `results_folder` says.
 
-    Cells that another call has already summarised stay in the file: a table can be filled in several sittings. With `fill` they
-    are not run again even where their runs are gone; a cell that is the same run as
-    one of another study in that folder is taken over from there.
+    Cells that another call has already summarised stay in the file: a table can be filled in several sittings, and by
+    several processes. `tell` hears of a cell that another takes the place of, and of one that stays because the new one has
+    fewer of its seeds. With `fill` cells that are there are not run again even where their runs are gone; a cell that is the same
+    run as one of another study in that folder is taken over from there.
     """
     if again and fill:
         raise ConfigError(
             "--again and --fill contradict each other: run everything anew, or only what the summary lacks"
         )
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
-    path = Path(results) / f"{summary_name(name)}.json"
-    places = _places(name)
-    known = _placed(_read(path))
+    folder = results_folder(out, smoke, settings or {}) if results is None else Path(results)
+    runs.check_writable(folder, "--results")
+    file = SummaryFile(folder / f"{summary_name(name)}.json", _places(name), tell)
+    known = read(file.path)
     if name == "splits":
-        return _draw(chosen, known, path, places, watch)
+        return _draw(chosen, file, watch)
     missing = [cell for cell in chosen if not (fill and _summarised(cell, known))]
     if smoke:
-        _spare(chosen, known, path)
+        _spare(chosen, known, file.path)
     if fill and name not in TIMED:
-        there = _everywhere(path.parent)
-        taken = [taken_over(cell, there[_run_of(cell)]) for cell in missing if _run_of(cell) in there]
+        there = _everywhere(folder)
+        taken = [(cell, taken_over(cell, there[_run_of(cell)])) for cell in missing if _run_of(cell) in there]
         missing = [cell for cell in missing if _run_of(cell) not in there]
         if taken:
-            known = _placed(beside([*(known | _placed(taken)).values()]))
-            _write(path, known, places)
-    total = sum(len(cell.recipe.seeds) for cell in missing)
+            known = file.put(taken)
+    jobs = [(cell.recipe, seed) for cell in missing for seed in cell.recipe.seeds]
+    todo = [recipe for recipe, seed in jobs if again or not api.is_finished(recipe, seed, out)]
+    check_here(todo)
+    if line := effort.warning_of_many(todo):
+        tell(line)
+    total = len(jobs)
     done = 0
     lockstep = 1 if name in TIMED else lockstep
     for batch in _batches(missing, lockstep):
@@ -197,27 +248,20 @@ def reproduce(
         if name in TIMED and (again or not all(api.is_finished(*job, out) for job in jobs)):
             api.run(batch[0].recipe, rounds=min(2, batch[0].recipe.rounds))  # loads libraries and compiles
         finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again))
-        for cell in batch:
-            summary = summarise(cell, [next(finished) for _ in cell.recipe.seeds])
-            known[place(summary["labels"])] = summary
+        known = file.put([(cell, summarise(cell, [next(finished) for _ in cell.recipe.seeds])) for cell in batch])
         done += len(jobs)
-        known = _placed(beside(list(known.values())))
-        _write(path, known, places)
     watch(total, total, "")
     return [known[place(cell.labels)] for cell in chosen]
 
 
-def _draw(
-    chosen: Sequence[Cell], known: dict[str, dict[str, Any]], path: Path, places: Mapping[str, int], watch: Watch
-) -> list[dict[str, Any]]:
+def _draw(chosen: Sequence[Cell], file: SummaryFile, watch: Watch) -> list[dict[str, Any]]:
     """The study that trains nothing: class counts of every cell's silos, and heat maps beside the summary."""
+    known: Mapping[str, dict[str, Any]] = {}
     for done, cell in enumerate(chosen):
         watch(done, len(chosen), cell.label)
-        shown = splits.describe(cell.recipe, cell.recipe.seeds[0], path.with_suffix(""))
-        files = [f"{path.stem}/{Path(written).name}" for written in shown.pop("written")]  # seen from the summary
-        summary = {"labels": dict(cell.labels), **shown, "files": files}
-        known[place(summary["labels"])] = summary
-        _write(path, known, places)
+        shown = splits.describe(cell.recipe, cell.recipe.seeds[0], file.path.with_suffix(""))
+        files = [f"{file.path.stem}/{Path(written).name}" for written in shown.pop("written")]  # seen from the summary
+        known = file.put([(cell, {"labels": dict(cell.labels), **shown, "files": files})], compared=False)
     watch(len(chosen), len(chosen), "")
     return [known[place(cell.labels)] for cell in chosen]
 
@@ -249,7 +293,7 @@ def _run_of(cell: Cell) -> tuple[str, tuple[int, ...]]:
 
 def _everywhere(folder: Path) -> dict[tuple[str, tuple[int, ...]], dict[str, Any]]:
     """Every cell that some study has summarised in the folder, by what it computes."""
-    found = [cell for name in STUDIES for cell in _read(folder / f"{name}.json") if "config_hash" in cell]
+    found = [cell for name in STUDIES for cell in read(folder / f"{name}.json").values() if "config_hash" in cell]
     return {(cell["config_hash"], tuple(sorted(cell["seeds"]))): cell for cell in reversed(found)}  # the first study's
 
 
@@ -265,42 +309,9 @@ def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path:
 
 def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The cells in the order in which the study's recipe lists them, whichever was run first; strangers come last."""
-    return _sorted(summary, _places(name))
+    return in_order(summary, _places(name))
 
 
 def _places(name: str) -> dict[str, int]:
     """The order in which a study's recipe lists its cells."""
     return {place(cell.labels): i for i, cell in enumerate(_cells(name, smoke=False))}
-
-
-def _sorted(summary: Iterable[Mapping[str, Any]], places: Mapping[str, int]) -> list[dict[str, Any]]:
-    return sorted(map(dict, summary), key=lambda cell: places.get(place(cell["labels"]), len(places)))
-
-
-def place(labels: Mapping[str, str]) -> str:
-    """Where a cell stands in its table; one run under a changed recipe takes the place of the earlier one."""
-    return json.dumps(dict(labels), sort_keys=True)
-
-
-def _placed(summary: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {place(cell["labels"]): cell for cell in summary}
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({error}); move it away to start a new summary") from None
-    if not isinstance(found, list) or not all(isinstance(cell, dict) and "labels" in cell for cell in found):
-        raise InputError(f"{path} is not the summary of a study; move it away to start a new one")
-    return found
-
-
-def _write(path: Path, known: Mapping[str, dict[str, Any]], places: Mapping[str, int]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(_sorted(known.values(), places), indent=1) + "\n")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another folder with --results") from None

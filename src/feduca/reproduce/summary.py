@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import statistics
-import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from feduca import runs
+from feduca.commit import commit
+from feduca.config import Recipe
 from feduca.records import mean
 from feduca.reproduce import curves, paper
 from feduca.runs import LAST, RunResult
 from feduca.study import Cell
-
-
-def commit() -> str | None:
-    """The commit this code is at, where it is a checkout (a trailing + marks uncommitted changes).
-
-    On a machine that gets the files without their history, FEDUCA_COMMIT says it.
-    """
-    if told := os.environ.get("FEDUCA_COMMIT"):
-        return told
-    here = Path(__file__).parents[1]  # the package: summaries that are being written do not count as changes
-    try:
-        run = {"cwd": here, "capture_output": True, "text": True, "timeout": 10, "check": True}
-        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **run).stdout.strip()
-        dirty = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no", "."], **run).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return head + ("+" if dirty else "")
 
 
 def device(config: Mapping[str, Any]) -> str:
@@ -87,8 +70,20 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "device": device(config),
         "precision": config["engine"]["precision"],
         "config_hash": cell.recipe.hash(),
-        "commit": commit(),
+        "experiment": experiment(cell.recipe),
+        "commit": _commit(results),
     }
+
+
+def _commit(results: Sequence[RunResult]) -> str | None:
+    """The commit that ran; runs that do not say, being older, are taken to be of now."""
+    found = {runs.commit_of(r.run_dir, commit) if r.run_dir is not None else commit() for r in results}
+    return ", ".join(sorted(one for one in found if one)) or None
+
+
+def experiment(recipe: Recipe) -> str:
+    """A name for what a recipe computes, wherever and however exactly it is computed."""
+    return recipe.with_settings({"engine": {}, "task.data_dir": None}).hash()
 
 
 def taken_over(cell: Cell, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,6 +103,7 @@ def _place(cell: Cell) -> dict[str, Any]:
         "method": method,
         "labels": dict(cell.labels),
         "study": cell.recipe.study,
+        "set": dict(cell.changed),
         "paper_accuracy": paper.ACCURACY[key][0] if key in paper.ACCURACY else None,
         "paper_participation": paper.PARTICIPATION.get(key),
     }

@@ -138,7 +138,7 @@ def _sustained(summaries: Summaries) -> Verdict:
 def _never_empty(summaries: Summaries) -> Verdict:
     least = {}
     for name, (feduca,) in columns(summaries, "feduca"):
-        one = 1 / paper.CLIENTS[feduca["data"]]
+        one = 1 / (feduca.get("clients") or paper.CLIENTS.get(feduca["data"]) or entry(feduca, "clients"))
         least[name] = (min(known(curve(feduca, "participation_by_round"))), one)
     listed = ", ".join(f"{name} {pct(low)}" for name, (low, _) in least.items())
     word = HOLDS if all(low >= one - 1e-4 for low, one in least.values()) else FAILS

@@ -1,4 +1,4 @@
-"""The figures of docs/reproduction.md, from the committed summaries: `python -m feduca.reproduce.figures [RESULTS [FOLDER]]`.
+"""The figures of docs/reproduction.md, from the committed summaries: `python -m feduca.reproduce.figures [RESULTS [TARGET]]`.
 
     drawing.py     a figure before it is drawn, and how it becomes an SVG
     style.py       colours, names, panels and keys that all figures share

@@ -1,11 +1,22 @@
-"""`python -m feduca.reproduce.figures [RESULTS [FOLDER]]`."""
+"""`python -m feduca.reproduce.figures [RESULTS [TARGET]]`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from feduca.reproduce.figures import write
-from feduca.reproduce.page import arguments, read
+from feduca.reproduce.page import read
+from feduca.reproduce.writer import main
+
+
+def draw(results: Path, target: Path) -> list[str]:
+    return [f"{file}  {file.stat().st_size} bytes" for file in write(read(results), target)]
+
 
 if __name__ == "__main__":
-    results, target = arguments("docs/images/reproduction")
-    for file in write(read(results), target):
-        print(f"{file}  {file.stat().st_size} bytes")
+    main(
+        "figures",
+        "Draw the figures of the reproduction, as SVG into a folder, from the summaries.",
+        "docs/images/reproduction",
+        draw,
+    )
