@@ -61,21 +61,32 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
             "start a new run"
         )
     task = task or make_task(recipe, seed)
+    server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
+    return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
+
+
+def behaviour_of(recipe: Recipe, seed: int, task: Task) -> Behaviour:
+    """How the silos that hold these data behave, all of a simulation or the one of a deployed silo.
+
+    Whether models are judged on untouched data, the data say: silos with files, or a task, of their own bring them or do not.
+    """
+    check_confidence(recipe, task)
+    return replace(make_behaviour(recipe, seed), untouched=has_test_parts(task))
+
+
+def has_test_parts(task: Task) -> bool:
+    """Whether silos hold examples that no decision sees."""
+    return bool(np.any(getattr(task, "test_examples", 0)))
+
+
+def check_confidence(recipe: Recipe, task: object) -> None:
+    """Refuse a confidence in scores that are no shares of correct answers; `task` may be a server's model, too."""
     judge, level = getattr(task, "criterion", None), recipe.participation.confidence
     if level > 0 and getattr(judge, "score", None) is not None:
         raise ConfigError(
             f"participation.confidence is {level} with the metric {getattr(judge, 'name', '')!r}: correct answers can be "
             "counted, other scores cannot; use confidence 0"
         )
-    server, behaviour = make_server(recipe, seed, task), make_behaviour(recipe, seed)
-    if recipe.own is not None or is_folder(recipe.task.data):  # silos bring their test parts, or do not
-        behaviour = replace(behaviour, untouched=has_test_parts(task))
-    return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
-
-
-def has_test_parts(task: Task) -> bool:
-    """Whether silos hold examples that no decision sees."""
-    return bool(np.any(getattr(task, "test_examples", 0)))
 
 
 def fingerprint(task: Task) -> str:
@@ -180,6 +191,8 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 
 
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
+    """The server's part of a recipe; of the task it needs what a server knows, the model."""
+    check_confidence(recipe, task)
     local = recipe.local.model_dump(exclude={"lr_decay"})
     g = recipe.gate
     plausibility = Plausibility(

@@ -62,7 +62,10 @@ class RecipeApp:
 
 
 class OneSilo:
-    """One silo of a task, under the number the server knows it by."""
+    """One silo of a task, under the number the server knows it by. What the task does not count is not counted here, either."""
+
+    validation_examples: Ints
+    test_examples: Ints
 
     def __init__(self, task: Task, name: str) -> None:
         if name not in task.silos:
@@ -72,6 +75,10 @@ class OneSilo:
         self.silos = (name,)
         self.examples = np.asarray(task.examples)[self._row : self._row + 1]
         self.parameters, self.size = task.parameters, task.size
+        self.criterion = getattr(task, "criterion", None)
+        for name in ("validation_examples", "test_examples"):
+            if (counted := getattr(task, name, None)) is not None:
+                setattr(self, name, np.asarray(counted)[self._row : self._row + 1])
 
     def init(self, seed: int) -> Array:
         return self._task.init(seed)
