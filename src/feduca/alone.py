@@ -7,17 +7,30 @@ afterwards (reproduce/summary.py). Both ways give the same models to the bit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from feduca.arrays import repeat, select
+from feduca.arrays import finite, repeat, select
 from feduca.types import Announcements, Array, ClientMemory, LocalSpec
 from feduca.work import Steps, Train
 
+Initial = Callable[[], Array]  # the run's first model, not finite where nobody knows it
 
-def current(memory: ClientMemory, asked: Announcements) -> Array:
-    """The models alone before this round's training `[K, P]`; a silo's first one is the model it is first sent."""
-    first = repeat(asked.theta, len(asked.clients))
+
+def current(memory: ClientMemory, asked: Announcements, initial: Initial | None = None) -> Array | None:
+    """The models alone before this round's training `[K, P]`; the first one is the run's first, whenever the silo comes.
+
+    What a newcomer is sent is federated already, so it is no such start. None where the run's first model is not known.
+    """
     kept = memory.extra.get("alone")
+    if memory.trained.all():
+        return kept
+    if kept is None and memory.trained.any():
+        return None
+    start = asked.theta if asked.round == 1 else None if initial is None else initial()
+    if start is None or not finite(start):
+        return None
+    first = repeat(start, len(asked.clients))
     return first if kept is None else select(memory.trained, kept, first)
 
 

@@ -151,8 +151,8 @@ def _everybody(games: Sequence[Game], tell: Tell) -> list[dict[str, Any]]:
                 "share": share,
                 "accuracy": spread([o.accuracy for o in outcomes]),
                 "participation": spread([o.participation for o in outcomes]),
-                "deployed": spread([statistics.fmean(o.deployed) for o in outcomes]),
-                "worst_client": spread([min(o.deployed) for o in outcomes]),
+                "deployed": spread([average(o.deployed) for o in outcomes]),
+                "worst_client": spread([min(defined(o.deployed), default=math.nan) for o in outcomes]),
             }
         )
     return rows
@@ -175,7 +175,7 @@ def _alone(games: Sequence[Game], deviators: Sequence[int], tell: Tell) -> list[
                                 "own": lied.deployed[k] - truth.deployed[k],
                                 "weight": lied.weight[k] - truth.weight[k],
                                 "joined": lied.joined[k] - truth.joined[k],
-                                "others": statistics.fmean(change) if change else math.nan,
+                                "others": average(change),
                                 "accuracy": lied.accuracy - truth.accuracy,
                             }
                         )
@@ -224,14 +224,24 @@ def _best_responses(game: Game, plan: Plan, tell: Tell) -> dict[str, Any]:
         "truthful": sum(g == 0 for g in profile),
         "accuracy": [truth.accuracy, end.accuracy],
         "participation": [truth.participation, end.participation],
-        "deployed": [statistics.fmean(truth.deployed), statistics.fmean(end.deployed)],
+        "deployed": [average(truth.deployed), average(end.deployed)],
         "runs": len(game.known),
     }
 
 
+def defined(values: Sequence[float]) -> list[float]:
+    """Those that are numbers: a silo that never answered, or has no data to be judged on, has none."""
+    return [v for v in values if math.isfinite(v)]
+
+
+def average(values: Sequence[float]) -> float:
+    """Mean over what is defined; NaN where nothing is."""
+    return statistics.fmean(defined(values) or [math.nan])
+
+
 def spread(values: Sequence[float]) -> dict[str, float | None]:
     """Mean and the standard error of the mean; None where undefined."""
-    values = [v for v in values if math.isfinite(v)]
+    values = defined(values)
     if not values:
         return {"mean": None, "stderr": None}
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None

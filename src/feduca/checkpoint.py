@@ -17,7 +17,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -209,7 +209,8 @@ def _decode(node: Any, arrays: Mapping[str, np.ndarray], like: Array | None) -> 
     if "$type" not in node:
         return values
     cls = _TYPES[node["$type"]]
-    if values.keys() != {f.name for f in fields(cls)}:
+    names = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}
+    if not values.keys() <= names.keys() or any(needed and name not in values for name, needed in names.items()):
         raise CheckpointError(
             f"a {cls.__name__} of another version of feduca; use that version, or repeat the run with --again"
         )

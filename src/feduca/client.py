@@ -113,8 +113,12 @@ def step(
     parameters: int,
     examples: Ints,
     validation: Ints | None = None,
+    initial: alone.Initial | None = None,
 ) -> Steps[tuple[ClientMemory, Reports]]:
-    """One round of `asked.clients`, whose memory is `memory`, with `examples` to train on and `validation` to decide by."""
+    """One round of `asked.clients`, whose memory is `memory`, with `examples` to train on and `validation` to decide by.
+
+    `initial` gives the run's first model, for the model alone of a silo that comes later.
+    """
     clients, k, theta = asked.clients, len(asked.clients), asked.theta
     family, needs = how.family, how.all_needs
     has_curve = np.isfinite(memory.gamma)
@@ -138,7 +142,17 @@ def step(
     curves = predict if has_curve.any() else None
     gone = how.rule.gone(memory.extra, k) if isinstance(how.rule, Quits) else np.zeros(k, bool)
     offered = yield from how.offer.of(
-        Asked(clients, theta, memory.own, memory.trained & ~gone, global_scores, own_scores, validation, curves)
+        Asked(
+            clients,
+            theta,
+            memory.own,
+            memory.trained & ~gone,
+            global_scores,
+            own_scores,
+            validation,
+            curves,
+            how.metric,
+        )
     )
     prepared = yield from how.personal.prepare(memory, asked, how.seed)
     taken, judged = offered.theta, offered.scores  # what a participant deploys, and what it is worth to it
@@ -146,8 +160,10 @@ def step(
         taken, judged = prepared.model, (yield Evaluate(prepared.model, clients))
     reported = how.decide_by == "reported"
     zeta, gamma = (memory.zeta_reported, memory.gamma_reported) if reported else (memory.zeta, memory.gamma)
-    solo = alone.current(memory, asked) if needs.alone else None
-    solo_scores = None if solo is None else (yield Evaluate(solo, clients))
+    solo = alone.current(memory, asked, initial) if needs.alone else None
+    solo_scores = _nothing(k) if needs.alone else None
+    if solo is not None:
+        solo_scores = yield Evaluate(solo, clients)
     decision = how.rule.decide(
         Situation(
             asked.round,

@@ -332,12 +332,6 @@ class Recipe(_Table):
         if self.compare or self.axes:
             return self
         p, o, t = self.participation, self.offer, self.task
-        dealt = self.own is None and not is_folder(t.data)
-        if self.alone and dealt and t.test_share == 0:
-            raise ConfigError(
-                "alone is true with task.test_share 0: models alone are compared on test data that no decision sees; set"
-                " task.test_share, such as 0.5, or leave alone out"
-            )
         if p.quits and p.rule == "never":
             raise ConfigError(
                 f"participation.quits is {p.quits} with participation.rule 'never', under which nobody is in to quit; use"

@@ -61,44 +61,53 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
             "start a new run"
         )
     task = task or make_task(recipe, seed)
-    judge, level = getattr(task, "criterion", None), recipe.participation.confidence
-    if level > 0 and getattr(judge, "score", None) is not None:
-        raise ConfigError(
-            f"participation.confidence is {level} with the metric {getattr(judge, 'name', '')!r}: correct answers can be "
-            "counted, other scores cannot; use confidence 0"
-        )
     _check_alone(recipe, task)
     server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
     return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
 
 
 def behaviour_of(recipe: Recipe, seed: int, task: Task) -> Behaviour:
-    """How clients with these data behave: those with files or a task of their own bring a test part, or do not."""
-    behaviour = make_behaviour(recipe, seed)
-    brought = recipe.own is not None or is_folder(recipe.task.data)
-    return replace(behaviour, untouched=has_test_parts(task)) if brought else behaviour
+    """How the silos that hold these data behave, all of a simulation or the one of a deployed silo.
+
+    Whether models are judged on untouched data, the data say: silos with files, or a task, of their own bring them or do not.
+    """
+    check_confidence(recipe, task)
+    return replace(make_behaviour(recipe, seed), untouched=has_test_parts(task))
+
+
+def has_test_parts(task: Task) -> bool:
+    """Whether silos hold examples that no decision sees."""
+    return bool(np.any(getattr(task, "test_examples", 0)))
+
+
+def check_confidence(recipe: Recipe, task: object) -> None:
+    """Refuse a confidence in scores that are no shares of correct answers; `task` may be a server's model, too."""
+    judge, level = getattr(task, "criterion", None), recipe.participation.confidence
+    if level > 0 and getattr(judge, "score", None) is not None:
+        raise ConfigError(
+            f"participation.confidence is {level} with the metric {getattr(judge, 'name', '')!r}: correct answers can be "
+            "counted, other scores cannot; use confidence 0"
+        )
 
 
 def _check_alone(recipe: Recipe, task: Task) -> None:
     """Models alone are for comparing on untouched data: somebody must have some, and where they are dealt, everybody."""
     if not recipe.alone:
         return
+    dealt, share = recipe.own is None and not is_folder(recipe.task.data), recipe.task.test_share
     if not has_test_parts(task):
-        share = recipe.task.test_share
-        what = f"task.test_share {share:g} is too small, raise it" if share else "give silos test rows"
-        raise ConfigError(f"alone is true, but no silo has test data that no decision sees: {what}, or leave alone out")
-    if recipe.own is None and not is_folder(recipe.task.data):
+        what = f"raise task.test_share, which is {share:g}" if share else "set task.test_share, such as 0.5"
+        raise ConfigError(
+            "alone is true, but no silo has test data, on which models alone are compared:"
+            f" {what if dealt else 'give silos test rows'}, or leave alone out"
+        )
+    if dealt:
         without = [name for name, n in zip(task.silos, getattr(task, "test_examples", ())) if n == 0]
         if without:
             raise ConfigError(
-                f"alone is true, but task.test_share {recipe.task.test_share:g} leaves {without[0]} no test data"
+                f"alone is true, but task.test_share {share:g} leaves {without[0]} no test data"
                 f"{f' (and {len(without) - 1} more)' if len(without) > 1 else ''}; raise task.test_share"
             )
-
-
-def has_test_parts(task: Task) -> bool:
-    """Whether silos hold examples that no decision sees."""
-    return bool(np.any(getattr(task, "test_examples", 0)))
 
 
 def fingerprint(task: Task) -> str:
@@ -204,6 +213,8 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
 
 
 def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
+    """The server's part of a recipe; of the task it needs what a server knows, the model."""
+    check_confidence(recipe, task)
     local = recipe.local.model_dump(exclude={"lr_decay"})
     g = recipe.gate
     plausibility = Plausibility(

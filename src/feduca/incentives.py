@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from feduca import api
-from feduca.audit import DECISIVE, Outcome, lone, outcome, points, spread
+from feduca.audit import DECISIVE, Outcome, average, lone, outcome, points, spread
 from feduca.config import Recipe
 from feduca.display import aligned
 from feduca.errors import InputError
@@ -128,7 +128,7 @@ def _compare(honest: Outcome, lied: Outcome, k: int) -> dict[str, float]:
         "own": lied.deployed[k] - honest.deployed[k],
         "weight": lied.weight[k] - honest.weight[k],
         "joined": lied.joined[k] - honest.joined[k],
-        "others": statistics.fmean(others),
+        "others": average(others),
         "accuracy": lied.accuracy - honest.accuracy,
     }
 

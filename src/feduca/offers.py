@@ -31,6 +31,7 @@ class Asked:
     own_scores: Scores
     validation: Ints | None = None  # examples behind the scores, where the task says
     predict: Callable[[Floats], Floats] | None = None  # last curves: utility [M, K] at concessions [M]
+    metric: str = "accuracy"  # what those curves are of
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ def _higher(new: Scores, old: Scores, by: Comparison) -> Bools:
     return (gain > 0) | ((gain == 0) & (new.loss < old.loss)) if by.ties == "loss" else gain > 0
 
 
+def _preferred(new: Scores, old: Scores, own: Scores, n: Ints | None, by: Comparison) -> Bools:
+    """Which of two points to offer: one that would be accepted before one that would not, else the higher."""
+    accepted, was = by.beats(new, own, n), by.beats(old, own, n)
+    return (accepted & ~was) | ((accepted == was) & _higher(new, old, by))
+
+
 @dataclass(frozen=True)
 class Global:
     """The shared model itself: the paper's offer."""
@@ -88,9 +95,11 @@ class LeastConcession:
     """The smallest `c` whose realised utility beats the own model's by more than `margin`; the best point if none does.
 
     Candidates are `c = j / points`. `upwards` tries them from consensus on and stops at the first success. `guided` halves the
-    range instead, beginning where last round's curve (if there is one) crosses the own model's score: on a concave path whoever
-    succeeds at `c` succeeds from there to its own model, so about log2(points) passes find the same point; where the path is
-    not concave it may be a larger one. `budget` bounds a client's passes per round (0 = no bound).
+    range instead, beginning where last round's curve (if there is one) crosses the own model's score: on a concave path without
+    a margin whoever succeeds at `c` succeeds from there to its own model, so about log2(points) passes find the same point. With
+    a margin, or where the path is not concave, halving may pass over successes: it may find a larger point, and where it finds
+    none, the candidates not yet tried follow from consensus on, so that only a silo about to decline pays for them. `budget`
+    bounds a client's passes per round (0 = no bound).
     """
 
     margin: float = 0.0
@@ -107,17 +116,21 @@ class LeastConcession:
         best = _rows(asked.global_scores, np.arange(k))  # copies: filled in below
         found = self.better.beats(best, own, n, margin)
         concession, evaluations = np.zeros(k), np.zeros(k, int)
-        low, high = np.ones(k, int), np.full(k, self.points - 1)  # candidates still worth a try
+        low, high = np.ones(k, int), np.full(k, self.points - 1)  # the range that is halved
         low[found | ~asked.has_own] = self.points
+        tried = np.zeros((k, self.points), bool)
+        tried[:, 0] = True  # consensus
         guess = self._guess(asked, own, margin)
         limit = self.budget or self.points
         while True:
-            todo = np.flatnonzero((low <= high) & (evaluations < limit))
+            halving = (low <= high) & (self.search == "guided")
+            seeking = asked.has_own & ~found & ~tried.all(1)
+            todo = np.flatnonzero((halving | seeking) & (evaluations < limit))
             if len(todo) == 0:
                 break
-            j = low[todo]
-            if self.search == "guided":
-                j = np.clip(np.where(evaluations[todo] == 0, guess[todo], (low + high)[todo] // 2), j, high[todo])
+            half = np.where(evaluations == 0, guess, (low + high) // 2)
+            j = np.where(halving, np.clip(half, low, high), tried.argmin(1))[todo]  # argmin: the first not yet tried
+            tried[todo, j] = True
             c = j / self.points
             line: Scores = yield Along(
                 repeat(asked.theta, len(todo)), take(asked.own, todo), c[:, None], asked.clients[todo]
@@ -125,14 +138,15 @@ class LeastConcession:
             evaluations[todo] += 1
             new, here = Scores(line.accuracy[:, 0], line.loss[:, 0]), _rows(best, todo)
             hit = self.better.beats(new, _rows(own, todo), None if n is None else n[todo], margin[todo])
-            taken = hit | (~found[todo] & _higher(new, here, self.better))
+            near = _preferred(new, here, _rows(own, todo), None if n is None else n[todo], self.better)
+            taken = hit | (~found[todo] & near)
             chosen = _choose(taken, new, here)
             best.accuracy[todo], best.loss[todo] = chosen.accuracy, chosen.loss
             concession[todo] = np.where(taken, c, concession[todo])
             found[todo] |= hit
             high[todo] = np.where(hit, j - 1, high[todo])
-            low[todo] = np.where(hit, low[todo], j + 1)
-        own_is_best = ~found & asked.has_own & _higher(own, best, self.better)
+            low[todo] = np.where(hit | ~halving[todo], low[todo], j + 1)
+        own_is_best = ~found & asked.has_own & _preferred(own, best, own, n, self.better)
         concession = np.where(own_is_best, 1.0, concession)
         return at(asked, concession, _choose(own_is_best, own, best), evaluations)
 
@@ -141,9 +155,12 @@ class LeastConcession:
         return self.margin * np.abs(value) if self.relative else np.full(len(value), self.margin)
 
     def _guess(self, asked: Asked, own: Scores, margin: Floats) -> Ints:
-        """The first candidate that last round's curve expects to succeed; the middle where there is no such curve."""
+        """The first candidate that last round's curve expects to succeed; the middle where there is no such curve.
+
+        Under Eq. 1 the own model is judged by accuracy even where utility is the negative loss: such curves say nothing here.
+        """
         middle = np.full(len(asked.clients), self.points // 2)
-        if self.search != "guided" or asked.predict is None:
+        if self.search != "guided" or asked.predict is None or asked.metric != self.better.metric:
             return middle
         grid = np.arange(1, self.points) / self.points
         hopeful = asked.predict(grid) > (own.metric(self.better.metric) + margin)[None]  # NaN compares as False
@@ -154,7 +171,8 @@ class LeastConcession:
 class BestMixture:
     """The `c` with the highest realised utility; among equals the one nearest consensus (or the one of lowest loss).
 
-    Candidates are `c = j / points`, tried in one call. A `budget` spreads as many passes evenly instead (0 = no bound).
+    With a confidence, a point that beats the own model comes before a higher one that does not. Candidates are `c = j / points`,
+    tried in one call. A `budget` spreads as many passes evenly instead (0 = no bound).
     """
 
     points: int = 10
@@ -173,6 +191,6 @@ class BestMixture:
             evaluations[asked.has_own] = len(grid)
             candidates = [(c, Scores(line.accuracy[:, j], line.loss[:, j])) for j, c in enumerate(grid)]
             for c, new in [*candidates, (1.0, asked.own_scores)]:
-                higher = _higher(new, best, self.better) & asked.has_own
-                best, concession = _choose(higher, new, best), np.where(higher, c, concession)
+                chosen = _preferred(new, best, asked.own_scores, asked.validation, self.better) & asked.has_own
+                best, concession = _choose(chosen, new, best), np.where(chosen, c, concession)
         return at(asked, concession, best, evaluations)

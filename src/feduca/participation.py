@@ -255,7 +255,8 @@ class Quits:
             np.where(inner.join, situation.offered.loss, situation.own.loss),
         )
         gains = self.better.beats(deployed, alone, situation.validation)
-        judged = np.isfinite(situation.own.accuracy) & ~gone  # in its first round a silo has nothing to judge yet
+        # In its first round a silo has nothing to judge yet; and one that cannot know its model alone never has.
+        judged = np.isfinite(situation.own.accuracy) & np.isfinite(alone.accuracy) & ~gone
         behind = np.where(judged, np.where(gains, 0, before + 1), before)
         left = behind >= self.rounds
         reasons = [

@@ -2,7 +2,8 @@
 
 Absent is not unwilling. A silo that does not answer is treated like one that declines (its remembered update counts, its last
 curve stands); after `patience` silent rounds in a row it is left out of the program, until it answers again. A silo that
-has left stays out. New silos are appended, so everybody keeps its place.
+has left stays out, whether it still answers, falls silent or would come back: the server's state says who has. New silos are
+appended, so everybody keeps its place.
 
 A mechanism never sees any of this: it is given the silos that are in, as if there were no others, and its weights are spread over
 all of them with zeros for the rest.
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from feduca.arrays import put, take, zeros
-from feduca.types import Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
+from feduca.types import LEFT, Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
 from feduca.weights import checked
 
 _NOT_PER_SILO = ("round", "previous", "told")  # of a Round, as an array
@@ -35,6 +36,14 @@ class Census:
 TakeCensus = Callable[[], Census]
 
 
+def departed(state: ServerState, reports: Reports | None = None, left: Bools | None = None) -> Bools:
+    """Who has left for good: earlier, by this round's own word (participation.Quits), or by its operator's (the census)."""
+    gone = np.zeros(len(state.examples), bool) if state.left is None else state.left.copy()
+    if reports is not None:
+        gone[[k for k, status in zip(reports.clients, reports.status) if status == LEFT]] = True
+    return gone if left is None else gone | left
+
+
 def absences(before: Ints, reports: Reports) -> Ints:
     """Silent rounds in a row, after this round's reports."""
     heard = [k for k, status in zip(reports.clients, reports.status) if status != "absent"]
@@ -43,11 +52,9 @@ def absences(before: Ints, reports: Reports) -> Ints:
     return after
 
 
-def active(absent: Ints, left: Bools | None, patience: int) -> Bools:
+def active(absent: Ints, left: Bools, patience: int) -> Bools:
     """Who is in the program. `patience` 0 leaves nobody out for being silent; if nobody were left, all of them stay."""
-    inside = np.ones(len(absent), bool) if patience == 0 else absent < patience
-    if left is not None:
-        inside &= ~left
+    inside = ~left if patience == 0 else ~left & (absent < patience)
     return inside if inside.any() else np.ones(len(absent), bool)
 
 
@@ -101,6 +108,7 @@ def grow(state: ServerState, census: Census, mechanism: Mechanism, seed: int) ->
         examples=np.asarray(census.examples),
         absences=np.concatenate([state.absences, np.zeros(more, int)]),
         history={name: np.concatenate([x, np.zeros((more, *x.shape[1:]))]) for name, x in state.history.items()},
+        left=None if state.left is None else np.concatenate([state.left, np.zeros(more, bool)]),
     )
 
 

@@ -25,7 +25,6 @@ from feduca.records import ClientRecord, RoundRecord, mean
 from feduca.types import (
     DECLINED,
     JOINED,
-    LEFT,
     Allocation,
     Announcements,
     Array,
@@ -116,7 +115,13 @@ def announce(server: Server, state: ServerState) -> Announcements:
 
 
 def admit(server: Server, state: ServerState, asked: Announcements, reports: Reports) -> tuple[ServerState, Admitted]:
-    """The gate between the exchange and everything else; returns the state with what it learnt about plausibility."""
+    """The gate between the exchange and everything else; returns the state with what it learnt about plausibility.
+
+    Whoever has left for good cannot join again.
+    """
+    gone = roster.departed(state)[reports.clients] & reports.joined
+    if gone.any():
+        reports = refuse(asked, reports, ["has left for good" if out else "" for out in gone])
     if server.gate is None:
         lengths = norms(repeat(asked.theta, len(reports.clients)) - reports.theta)
         admitted = Admitted(reports, np.where(reports.joined, lengths, np.nan), [""] * len(reports.clients))
@@ -138,12 +143,13 @@ def advance(
 ) -> tuple[ServerState, Allocation]:
     """Steps 7 and 8: aggregate and allocate, in the order the schedule says. Returns the weights just solved, too.
 
-    Silos that have `left` for good, or have been silent for longer than the server's patience, are left out of the program.
+    Silos that have left for good, or have been silent for longer than the server's patience, are left out of the program; `left`
+    are those whose operators said so. Nothing of a silo that has left is aggregated any more.
     """
     n = len(state.examples)
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
-    gone = np.isin(np.arange(n), [k for k, status in zip(reports.clients, reports.status) if status == LEFT])
+    gone = roster.departed(state, reports, left)
     heard = np.isfinite(reports.gamma)
     gamma, zeta = state.gamma.copy(), state.zeta.copy()
     gamma[reports.clients[heard]], zeta[reports.clients[heard]] = reports.gamma[heard], reports.zeta[heard]
@@ -162,7 +168,7 @@ def advance(
     seen = Round(
         round=state.round,
         joined=joined,
-        active=roster.active(absences, gone if left is None else left | gone, server.patience),
+        active=roster.active(absences, gone, server.patience),
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
@@ -204,6 +210,7 @@ def advance(
         examples=state.examples,
         absences=absences,
         history=state.history,
+        left=gone if gone.any() else None,
     )
     return after, solved
 
@@ -359,7 +366,7 @@ def _record(
         bytes_down=down,
         bytes_up=up,
         seconds=seconds,
-        members=n - sum(word == LEFT for word in reports.status),
+        members=n - int(roster.departed(after).sum()),
     )
     status, reason = ["absent"] * n, ["no answer"] * n
     for k, word, why in zip(reports.clients, reports.status, reports.reason):

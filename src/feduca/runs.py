@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import platform
 import shutil
@@ -92,6 +93,7 @@ def summarise(
         return mean([float("nan") if r[key] is None else r[key] for r in records])
 
     deployed = deployed_accuracy(clients[-LAST:])
+    known = [value for value in deployed if not math.isnan(value)]
     flags = [flag for record in clients[1:] for flag in record["eq1"]]  # round 1 has no own models
     return {
         "accuracy": over("accuracy", rounds[-LAST:]),
@@ -106,7 +108,7 @@ def summarise(
         "concession": over("concession"),
         "promise_kept": over("promise_kept"),
         "deployed": mean(deployed),
-        "worst_client": min(deployed),
+        "worst_client": min(known, default=None),
         **standing.summary(clients, silos),
         "smallest_cohort": rounds[-1]["smallest_cohort"],
         "rounds": len(rounds),
@@ -117,7 +119,7 @@ def summarise(
 def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
     """Each silo's accuracy with the model it deploys, mean over these rounds: the offer where it joined, else its own.
 
-    On the silo's untouched test part where it has one, else on its validation data.
+    On the silo's untouched test part where it has one, else on its validation data. NaN where there is nothing.
     """
 
     def one(record: Mapping[str, Any], k: int) -> float:
@@ -126,7 +128,8 @@ def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
         return record["offered_accuracy" if record["status"][k] == "joined" else "own_accuracy"][k]
 
     heard = [[one(r, k) for r in clients if r["status"][k] != "absent"] for k in range(len(clients[0]["status"]))]
-    return [mean([float("nan") if v is None else v for v in values]) or 0.0 for values in heard]
+    means = (mean([float("nan") if v is None else v for v in values]) for values in heard)
+    return [float("nan") if value is None else value for value in means]
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -348,3 +348,4 @@ class ServerState:
     examples: Ints  # [N]
     absences: Ints  # [N], rounds in a row without an answer (roster.py)
     history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each
+    left: Bools | None = None  # [N], for good (roster.py); None: nobody so far

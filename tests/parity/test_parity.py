@@ -9,12 +9,12 @@ import pytest
 
 from feduca import rounds as loop
 from feduca.config import load
-from feduca.experiment import make_behaviour, make_server
+from feduca.experiment import behaviour_of, make_server
 from feduca.federation import InProcess
 from feduca.flower import client_app, deploy
 from feduca.flower.server import Settings, serve
 from feduca.records import plain
-from feduca.types import DECLINED
+from feduca.types import DECLINED, JOINED, LEFT
 from flower_world import BASE, World, statuses
 from local_grid import LocalGrid, Node
 from numpy_task import NumpyTask
@@ -23,6 +23,21 @@ from same_run import without_clocks
 METHODS = {
     "fedavg": {"mechanism.name": "fedavg", "participation.rule": "accuracy", "rounds": 6},
     "feduca": {"mechanism.name": "feduca", "participation.rule": "utility", "rounds": 6},
+}
+LEAST = {**METHODS["fedavg"], "offer.kind": "least-concession"}
+OFFERS = {
+    "least concession": LEAST,
+    "from consensus, ties by loss": {**LEAST, "offer.train_from": "consensus", "participation.ties": "loss"},
+    "best mixture": {**LEAST, "offer.kind": "best-mixture"},
+    "guided, FedUCA's weights": {**LEAST, "mechanism.name": "feduca", "offer.search": "guided"},
+    "alone": {**LEAST, "alone": True, "task.test_share": 0.5},
+    "quits": {**LEAST, "participation.quits": 2, "task.test_share": 0.5, "rounds": 8},
+    "ditto": {**LEAST, "mechanism.name": "ditto"},
+    "apfl": {**LEAST, "mechanism.name": "apfl"},
+    "relative margin": {**LEAST, "offer.margin": 0.05, "offer.margin_kind": "relative"},
+    "best mixture, Eq. 2": {**METHODS["feduca"], "offer.kind": "best-mixture"},
+    "confidence": {**LEAST, "participation.confidence": 0.5},
+    "confidence, ties by loss": {**LEAST, "participation.confidence": 0.7, "participation.ties": "loss"},
 }
 
 
@@ -47,7 +62,7 @@ def in_process(settings):
         seen["clients.jsonl"].append(plain(clients))
 
     server = make_server(recipe, 0, task)
-    federation = InProcess(task, make_behaviour(recipe, 0), one_at_a_time=True)
+    federation = InProcess(task, behaviour_of(recipe, 0, task), one_at_a_time=True)
     rounds = loop.rounds(server, task.init(0), task.examples, evaluate=task.test, on_round=on_round)
     return seen, loop.play(rounds, federation).theta
 
@@ -66,19 +81,23 @@ def check_same(settings, path: Path) -> None:
     seen, arrays = deployed(path)
     assert seen == wanted
     assert np.array_equal(arrays["state.theta"], theta)
-    assert any(DECLINED in record["status"] for record in seen["clients.jsonl"])  # somebody refused on the way
+    words = {word for record in seen["clients.jsonl"] for word in record["status"]}
+    assert words == {JOINED, LEFT if "participation.quits" in settings else DECLINED} | words & {DECLINED}
+    assert all(record["test_deployed"] is not None for record in seen["clients.jsonl"])  # the silos' own test parts
+    alone = "alone" in settings or "participation.quits" in settings
+    assert all((record["test_alone"] is not None) == alone for record in seen["clients.jsonl"])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_through_the_codec(method, tmp_path):
-    app = App(METHODS[method])
+@pytest.mark.parametrize("settings", [*METHODS.values(), *OFFERS.values()], ids=[*METHODS, *OFFERS])
+def test_through_the_codec(settings, tmp_path):
+    app = App(settings)
     flower = client_app(app)
     nodes = {
         10 + k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}")
         for k in (2, 0, 1)
     }
     path = serve(app, LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=5.0))
-    check_same(METHODS[method], path)
+    check_same(settings, path)
 
 
 @pytest.mark.slow

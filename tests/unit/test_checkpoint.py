@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from feduca.mechanisms import registry
 from feduca.report.reading import read
 from feduca.report.verdict import verdict
 from feduca.runs import RunDirectory
-from feduca.types import Allocation, Certificate
+from feduca.types import Allocation, Certificate, ServerState
 from numpy_task import NumpyTask
 from same_run import without_clocks
 
@@ -345,6 +346,30 @@ def test_a_crash_while_writing_leaves_the_old_ones(tmp_path, monkeypatch):
                 checkpoint.write(tmp_path, 2, {"n": 2})
         assert [path.name for path in checkpoint.existing(tmp_path)] == ["round-00000001"]
         assert checkpoint.read(tmp_path / "round-00000001") == {"n": 1}
+
+
+def test_checkpoints_of_before_it_was_kept_who_has_left_still_load(interrupted, tmp_path):
+    torn, whole = interrupted
+    for point in checkpoint.existing(torn / "checkpoint"):
+        said = json.loads((point / "state.json").read_text())
+        assert said["body"]["tree"]["state"].pop("left", 0) is None
+        said["sha256"] = checkpoint._digest(said["body"])
+        (point / "state.json").write_text(json.dumps(said))
+    feduca.resume(torn, task=NumpyTask())
+    assert without_clocks(torn) == without_clocks(whole)
+    known = {f.name: None for f in fields(ServerState)}
+    for names in ({**known, "unheard_of": 1}, {name: None for name in known if name != "gamma"}):
+        with pytest.raises(CheckpointError, match="a ServerState of another version of feduca"):
+            checkpoint._decode({"$type": "ServerState", **names}, {}, None)
+
+
+def test_who_has_left_is_known_after_an_interruption(tmp_path):
+    settings = {**SMALL, "rounds": 6, "participation.rule": "accuracy", "participation.quits": 1}
+    seen = [state for _, _, state in feduca.iterate({}, settings, task=NumpyTask())]
+    assert seen[-1].left.any()
+    back = checkpoint.read(checkpoint.write(tmp_path, 6, seen[-1]))
+    assert back.left.dtype == bool
+    assert back.left.tolist() == seen[-1].left.tolist()
 
 
 def test_other_versions_are_pointed_out(interrupted, caplog):

@@ -14,7 +14,7 @@ from feduca import cross
 from feduca.cli import app
 from feduca.experiment import build, make_task
 from feduca.mechanisms import registry
-from feduca.runs import deployed_accuracy
+from feduca.runs import deployed_accuracy, summarise
 from feduca.study import cells
 from numpy_task import NumpyTask
 
@@ -126,6 +126,15 @@ def test_deployed_accuracy_by_hand():
     later = {**record, "status": ["declined", "declined"]}
     assert deployed_accuracy([record, later]) == pytest.approx([0.45, 0.7])
     assert deployed_accuracy([{**record, "test_deployed": [0.1, 0.2]}]) == pytest.approx([0.1, 0.2])
+    silent = {**record, "status": ["joined", "absent"], "offered_accuracy": [0.5, None], "own_accuracy": [0.4, None]}
+    assert deployed_accuracy([silent]) == pytest.approx([0.5, np.nan], nan_ok=True)  # unknown is not 0 %
+    run = feduca.run({}, {"rounds": 2, "task.clients": 4, "local.epochs": 1}, task=NumpyTask())
+    gone = [{**r, "status": ["absent", *r["status"][1:]]} for r in run.clients]
+    known = deployed_accuracy(run.clients)[1:]
+    assert summarise(run.rounds, gone)["deployed"] == pytest.approx(np.mean(known))
+    assert summarise(run.rounds, gone)["worst_client"] == pytest.approx(min(known))
+    nobody = summarise(run.rounds, [{**r, "status": ["absent"] * 4} for r in run.clients])
+    assert (nobody["deployed"], nobody["worst_client"]) == (None, None)
 
 
 def toml(tree) -> str:

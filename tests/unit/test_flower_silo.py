@@ -10,7 +10,7 @@ import pytest
 
 from feduca.config import load
 from feduca.errors import InputError, RunError
-from feduca.experiment import make_behaviour
+from feduca.experiment import behaviour_of, make_behaviour
 from feduca.flower import client_app, codec
 from feduca.flower.app import OneSilo
 from feduca.flower.federation import FlowerFederation, Patience
@@ -83,6 +83,18 @@ def test_a_round_that_is_over_is_refused(silo):
     with pytest.raises(RunError, match="already answered round 3"):
         ask(asked(1, np.zeros(4)))
     assert ask(asked(1, np.zeros(4), run="run-2")).status[0] == JOINED  # another run starts afresh
+
+
+def test_a_silo_that_comes_later_starts_its_model_alone_where_the_run_began(tmp_path):
+    task = OneSilo(NumpyTask(3), "silo-1")
+    how = behaviour_of(load(BASE, {"alone": True, "task.test_share": 0.5}), 0, task)
+    store = SiloStore(tmp_path / "silo")
+    theta = np.full(4, -3.0)  # federated for six rounds
+    test = respond("silo-1", store, task, how, asked(7, theta)).report.measurements.test
+    assert test["alone"] == task.evaluate(task.init(0)[None], np.array([0]), "test").accuracy
+    assert test["global"] != test["alone"]
+    alone = store.load("run-1", 7, theta).memory.extra["alone"]
+    assert np.array_equal(alone, task.train(task.init(0)[None], np.array([1]), asked(7, theta).local, 7, 0))
 
 
 def test_half_a_file_is_never_seen(silo):

@@ -93,6 +93,74 @@ def test_the_clients_need_the_strategy(digits_app, tmp_path):
         rational(message, context, fit=lambda a, c: a, score=lambda a: (0.0, 0.0), examples=1)
 
 
+def asked_by_the_strategy(digits_app, recipe, **more):
+    """A client that answers with `rational` and these arguments, the model, and the strategy."""
+    from flwr.clientapp import ClientApp
+
+    from feduca.flower import rational
+
+    _, model = digits_app
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        x, y, x_val, y_val = model.data(int(context.node_config["partition-id"]), 3)
+        return rational(
+            message, context, recipe=recipe, examples=len(y), **{"validation_examples": len(y_val), **more},
+            fit=lambda arrays, config: ArrayRecord(model.train(arrays.to_numpy_ndarrays(), x, y, 2, 0.1)),
+            score=lambda arrays: model.test(arrays.to_numpy_ndarrays(), x_val, y_val),
+        )  # fmt: skip
+
+    return app, model, FedUCAStrategy(recipe, min_available_nodes=1)
+
+
+def test_scores_are_called_what_they_are(digits_app, tmp_path):
+    base = {"mechanism": {"name": "fedavg"}, "participation": {"rule": "accuracy", "confidence": 0.9999}}
+    base |= {"task": {"test_share": 0.5}}
+    app, model, strategy = asked_by_the_strategy(digits_app, base)
+    nodes = LocalGrid({7 + k: Node(app, {"partition-id": k, "folder": str(tmp_path / f"{k}")}) for k in range(3)})
+    strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=3)
+    assert {word for reports in strategy.history for word in reports.status} == {JOINED, DECLINED}
+    assert all(not reports.measurements.test for reports in strategy.history)  # no function scores untouched data
+
+    app, model, strategy = asked_by_the_strategy(digits_app, base, validation_examples=None)
+    nodes = LocalGrid({9: Node(app, {"partition-id": 0, "folder": str(tmp_path / "uncounted")})})
+    strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=2, timeout=0.5)
+    assert "give it `validation_examples`" in strategy.history[-1].reason[0]
+
+    losses = {"mechanism": {"name": "qfedavg"}, "participation": {"rule": "always"}}
+    app, model, strategy = asked_by_the_strategy(digits_app, losses)
+    nodes = LocalGrid({9: Node(app, {"partition-id": 0, "folder": str(tmp_path / "unknown")})})
+    strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=1, timeout=0.5)
+    assert "scores on the silo's train data" in strategy.history[0].reason[0]
+    assert "give `rational` a train_score" in strategy.history[0].reason[0]
+
+    app, model, strategy = asked_by_the_strategy(digits_app, losses, train_score=lambda arrays: (0.5, 1.25))
+    nodes = LocalGrid({9: Node(app, {"partition-id": 0, "folder": str(tmp_path / "known")})})
+    strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=1)
+    assert strategy.history[0].measurements.train_loss.tolist() == [1.25]
+
+
+def test_who_quits_under_the_strategy_is_gone_for_good(digits_app, tmp_path):
+    recipe = {"mechanism": {"name": "fedavg"}, "participation": {"rule": "never", "quits": 1}}
+    app, model, strategy = asked_by_the_strategy(digits_app, recipe)
+    every = {7 + k: Node(app, {"partition-id": k, "folder": str(tmp_path / f"{k}")}) for k in range(3)}
+    nodes = LocalGrid({7: every[7], 8: every[8]})
+
+    def tamper(asked, reply):
+        t = asked.content["feduca"]["round"]
+        if t == 2:
+            nodes.nodes[9] = every[9]  # comes in round 3, and cannot know where the run began
+        return None if t >= 3 and asked.metadata.dst_node_id == 7 else reply
+
+    every[7].tamper = tamper
+    strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=5, timeout=0.5)
+    said = [list(reports.status) for reports in strategy.history]
+    assert said[:2] == [[JOINED] * 2, ["left"] * 2]  # alone they did as well
+    assert said[2:] == [[ABSENT, "left", JOINED], [ABSENT, "left", DECLINED], [ABSENT, "left", DECLINED]]
+    assert strategy.state.left.tolist() == [True, True, False]
+
+
 def test_records_become_vectors_and_back():
     record = ArrayRecord(
         {

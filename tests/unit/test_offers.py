@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,13 +17,15 @@ import pytest
 import feduca
 from feduca import api, config, experiment, standing
 from feduca import rounds as loop
-from feduca.alone import plain
+from feduca.alone import current, plain
+from feduca.audit import Outcome
+from feduca.client import Behaviour, blank
 from feduca.conduct import KINDS, Conduct
 from feduca.errors import ConfigError, InputError, RunError
 from feduca.federation import InProcess
 from feduca.federation.lockstep import together
 from feduca.incentives import Claims, deviation, incentives, sentence
-from feduca.offers import Asked, BestMixture, LeastConcession
+from feduca.offers import Asked, BestMixture, Global, LeastConcession
 from feduca.participation import (
     AccuracyImproves,
     Always,
@@ -32,12 +35,12 @@ from feduca.participation import (
     Situation,
     certainly_more,
 )
-from feduca.reproduce import offers_page
+from feduca.reproduce import offers_page, summary
 from feduca.reproduce.study import plan
 from feduca.reproduce.summary import beside, summarise
 from feduca.runs import over_seeds
 from feduca.study import Cell, cells
-from feduca.types import LocalSpec, Scores
+from feduca.types import Announcements, LocalSpec, Scores
 from feduca.utility import Quadratic
 from feduca.work import Along
 from numpy_task import Merged, NumpyTask
@@ -51,7 +54,7 @@ def scores(values, loss=None) -> Scores:
     return Scores(values, -values if loss is None else np.asarray(loss, float))
 
 
-def search(offer, *curves, n=None, predict=None, loss=None):
+def search(offer, *curves, n=None, predict=None, loss=None, metric="accuracy"):
     """Drive an offer along curves of c, one client each; returns the offer and every c that was tried, in order."""
     k = len(curves)
     loss = loss or [lambda c, f=f: -f(c) for f in curves]
@@ -60,7 +63,8 @@ def search(offer, *curves, n=None, predict=None, loss=None):
         return scores([f(c) for f in curves], [g(c) for g in loss])
 
     counts = None if n is None else np.full(k, n)
-    asked = Asked(np.arange(k), np.zeros(1), np.ones((k, 1)), np.ones(k, bool), at(0.0), at(1.0), counts, predict)
+    ends, mine = (at(0.0), at(1.0)), (np.zeros(1), np.ones((k, 1)), np.ones(k, bool))
+    asked = Asked(np.arange(k), *mine, *ends, counts, predict, metric)
     steps, tried, answer = offer.of(asked), [], None
     while True:
         try:
@@ -144,7 +148,8 @@ def test_the_guided_search_halves_and_finds_the_same_point_on_a_concave_path():
         slow, _ = search(LeastConcession(points=20), hill(peak))
         fast, _ = search(LeastConcession(points=20, search="guided"), hill(peak))
         assert fast.concession == pytest.approx(slow.concession)
-        assert fast.evaluations[0] <= 5  # of up to 19
+        wins = hill(peak)(slow.concession[0]) > hill(peak)(1.0)
+        assert fast.evaluations[0] <= (5 if wins else 19)  # who finds none looks everywhere
 
 
 def test_a_curve_guides_the_first_look_and_the_realised_point_decides():
@@ -159,6 +164,74 @@ def test_a_curve_guides_the_first_look_and_the_realised_point_decides():
         LeastConcession(points=20, search="guided"), hill(0.6), predict=lambda c: np.full((len(c), 1), np.nan)
     )
     assert none[1][0][0] == pytest.approx([0.5])
+
+
+def test_a_curve_is_asked_for_the_margin_too_and_only_about_what_it_is_of():
+    curve = {"predict": lambda c: np.stack([[hill(0.6)(x)] for x in c])}
+    wide = search(LeastConcession(0.1, points=20, search="guided"), hill(0.6), **curve)
+    assert wide[1][0][0] == pytest.approx([0.4])  # the first above 0.74 + 0.1; 0.25 is the first above 0.74
+    losses = search(LeastConcession(points=20, search="guided"), hill(0.6), **curve, metric="loss")
+    assert losses[1][0][0] == pytest.approx([0.5])  # utility is the negative loss, Eq. 1 asks about accuracy: no hint
+    negative = LeastConcession(points=20, better=Comparison(metric="loss"), search="guided")
+    assert search(negative, hill(0.6), **curve, metric="loss")[1][0][0] == pytest.approx([0.25])
+
+
+def test_the_guided_search_loses_nobody():
+    def only(c, won=0.1):  # one winner, far from where halving looks
+        return 0.9 if abs(c - won) < 1e-9 else 0.8 if c == 1 else 0.7
+
+    for j in range(1, 10):
+        found, tried = search(LeastConcession(search="guided"), lambda c, j=j: only(c, j / 10), hill(0.99))
+        assert found.concession == pytest.approx([j / 10, 1.0])
+        for k in (0, 1):
+            places = [step[k][0] for step in tried if k in step]
+            assert len(set(places)) == len(places) == found.evaluations[k]  # nothing is tried twice
+        assert found.evaluations[1] == 9  # about to decline: it has looked everywhere
+    short, _ = search(LeastConcession(search="guided", budget=3), only)
+    assert (short.concession.tolist(), short.evaluations.tolist()) == ([1.0], [3])
+    # Concave with a margin: those who win by it are an interval off the own model.
+    found, _ = search(LeastConcession(0.035, search="guided"), lambda c: np.interp(c, [0, 0.2, 1], [0.7, 0.9, 0.86]))
+    assert found.concession == pytest.approx([0.2])
+
+
+def test_the_best_mixture_asks_nothing_of_silos_without_a_model():
+    one = np.ones(2)
+    known = np.array([True, False])
+    asked = Asked(np.arange(2), np.zeros(1), np.ones((2, 1)), known, scores(0.5 * one), scores([0.6, np.nan]))
+    steps = BestMixture(points=4).of(asked)
+    request = next(steps)
+    with pytest.raises(StopIteration) as stop:
+        steps.send(Scores(np.full(request.places.shape, 0.9), np.full(request.places.shape, 0.1)))
+    offered = stop.value.value
+    assert offered.evaluations.tolist() == [3, 0]
+    assert offered.concession.tolist() == [0.25, 0.0]
+
+
+def test_no_offer_is_declined_while_another_would_be_accepted():
+    # 100 examples at confidence 0.9: .79 to .82 all tie with the own .80, so the loss decides; only .79 has a lower one.
+    accuracy = {0: 0.5, 0.25: 0.79, 0.5: 0.82, 0.75: 0.80, 1: 0.80}
+    loss = {0: 2.0, 0.25: 0.4, 0.5: 0.6, 0.75: 0.9, 1: 0.5}
+    better = Comparison("loss", 0.9)
+    for offer in (BestMixture(4, better), LeastConcession(0.3, 4, better), LeastConcession(0.0, 4, better)):
+        offered, _ = search(offer, accuracy.__getitem__, n=100, loss=[loss.__getitem__])
+        assert offered.concession == pytest.approx([0.25])
+        assert better.beats(offered.scores, scores([0.8], [0.5]), np.array([100])).tolist() == [True]
+    # A shared model without a score is beaten by any that has one.
+    broken, _ = search(BestMixture(), lambda c: np.nan if c == 0 else 0.8 - abs(c - 0.5))
+    assert broken.concession == pytest.approx([0.5])
+
+
+def test_under_eq_2_an_offer_is_judged_where_it_lies():
+    """Offer(c) lies at r = a + c (1 - a): the silo's reason says at which r it looked."""
+    settings = {**SMALL, "rounds": 6, "participation.rule": "utility", "offer.kind": "best-mixture"}
+    result = feduca.run({}, settings, task=NumpyTask())
+    seen = 0
+    for before, now in zip(result.clients, result.clients[1:]):
+        for a, c, why in zip(before["announced"], now["concession"], now["reason"]):
+            looked = float(why.removeprefix("u(").partition(")")[0])
+            assert looked == pytest.approx(a + c * (1 - a), abs=6e-5)
+            seen += 0 < c < 1
+    assert seen > 3
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -199,6 +272,10 @@ def test_a_confidence_turns_small_differences_into_ties():
     # With ties by loss "cannot tell" goes to the lower loss; what is certainly worse stays worse.
     assert Comparison("loss", 0.9).beats(new, old, n).tolist() == [True, True, False]
     assert Comparison(confidence=0.9).beats(new, old, n, margin=0.14).tolist() == [False, False, False]
+    # 0.98 and a margin of 0.05 ask for more correct answers than there are examples: no tie that a loss could decide.
+    perfect = scores([1.0], [0.1]), scores([0.98], [0.5]), n[:1]
+    assert Comparison("loss", 0.9).beats(*perfect, margin=0.05).tolist() == [False]
+    assert Comparison("loss", 0.9).beats(*perfect, margin=0.01).tolist() == [True]
 
 
 def test_reasons_say_what_decided():
@@ -246,6 +323,8 @@ def test_rule_and_offer_share_one_comparison():
     recipe = config.load({}, {**LEAST, "participation.ties": "loss", "participation.confidence": 0.7})
     how = experiment.make_behaviour(recipe, 0)
     assert how.rule.better == how.offer.better == Comparison("loss", 0.7)
+    quitting = experiment.make_behaviour(recipe.with_settings({"participation.quits": 3}), 0).rule
+    assert quitting == Quits(3, how.rule, Comparison("loss", 0.7))
     by_loss = config.load({}, {**LEAST, "utility.metric": "loss"})
     assert experiment.make_behaviour(by_loss, 0).offer.better.metric == "accuracy"  # Eq. 1 is about accuracy
     with pytest.raises(ConfigError, match="losses cannot"):
@@ -259,6 +338,23 @@ def test_a_confidence_makes_silos_choosier():
     ]
     assert shares[0] >= shares[1] >= shares[2]
     assert shares[0] > shares[2]
+
+
+def test_a_silos_scores_rest_on_as_many_examples_as_its_task_says():
+    told = []
+
+    class Spy(Always):
+        def decide(self, situation):
+            told.append(situation.validation.tolist())
+            return super().decide(situation)
+
+    task = NumpyTask(3)
+    task.validation_examples = np.array([40, 41, 42])
+    e = experiment.build(api.recipe({}, {**SMALL, "task.clients": 3}), 0, task)
+    asked = loop.announce(e.server, loop.begin(e.server, e.theta, task.examples))
+    InProcess(task, Behaviour(Spy(), Global(), Quadratic(), 0)).exchange(asked)
+    InProcess(task, Behaviour(Spy(), Global(), Quadratic(), 0), one_at_a_time=True).exchange(asked)
+    assert told == [[40, 41, 42], [40], [41], [42]]
 
 
 @pytest.mark.parametrize("ties", ["strict", "loss"])
@@ -296,6 +392,26 @@ def test_the_model_alone_equals_the_row_in_which_nobody_joins():
 def test_alone_has_no_term_of_the_method():
     spec = LocalSpec(prox=0.3, objective="propfair", bound=5.0, lr=0.2)
     assert plain(spec) == LocalSpec(lr=0.2)
+    own = {name: {**SMALL, "mechanism.name": name, "alone": True} for name in ("fedavg", "fedprox", "propfair")}
+    own["fedprox"]["mechanism.mu"] = 5.0
+    runs = {name: feduca.run({}, {**settings}, task=NumpyTask()) for name, settings in own.items()}
+    alone = [[record["test_alone"] for record in run.clients] for run in runs.values()]
+    assert alone[0] == alone[1] == alone[2]
+    assert not np.array_equal(runs["fedavg"].theta, runs["fedprox"].theta)
+
+
+def test_a_newcomers_model_alone_starts_where_the_run_did():
+    task = NumpyTask()
+    first, theta = task.init(7), np.full(4, 3.0)  # long since federated
+    memory = blank(theta, 2, Quadratic())
+    asked = Announcements("run", 5, np.arange(2), theta, *(np.full(2, 0.5),) * 2, np.ones(1), LocalSpec())
+    assert np.array_equal(current(memory, asked, lambda: first), [first, first])
+    assert np.array_equal(current(memory, replace(asked, round=1)), [theta, theta])  # it is sent the first
+    assert current(memory, asked) is None
+    assert current(memory, asked, lambda: np.full(4, np.nan)) is None  # nobody knows
+    mixed = replace(memory, trained=np.array([True, False]), extra={"alone": np.full((2, 4), 9.0)})
+    assert np.array_equal(current(mixed, asked, lambda: first), [np.full(4, 9.0), first])
+    assert current(replace(memory, trained=np.array([True, False])), asked, lambda: first) is None
 
 
 def test_the_model_alone_survives_snapshot_and_lockstep():
@@ -346,6 +462,12 @@ def test_a_decliner_deploys_its_own_model():
     decided = rule.decide(situation([0.5, 0.5], [0.7, 0.55], [0.6, 0.6]))
     assert decided.join.tolist() == [False, False]
     assert decided.left.tolist() == [False, True]
+
+
+def test_who_cannot_know_its_model_alone_does_not_quit():
+    decided = Quits(1, Always()).decide(situation([0.5, 0.5], [0.1, 0.1], [np.nan, 0.6]))
+    assert decided.left.tolist() == [False, True]
+    assert decided.extra["behind"].tolist() == [0, 1]
 
 
 def test_whoever_left_counts_no_more():
@@ -466,7 +588,6 @@ def test_who_quit_is_said_so_that_nobody_reads_it_the_other_way_round():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"alone": True}, r"alone is true with task\.test_share 0: .* set task\.test_share"),
         ({"participation.rule": "never", "participation.quits": 3}, r"participation\.quits is 3 with .* 'never'"),
         ({**LEAST, "offer.points": 1001}, r"offer\.points is 1001: it should be less than or equal to 1000"),
         ({**LEAST, "offer.margin": 1.0}, r"offer\.margin is 1: accuracies lie between 0 and 1"),
@@ -478,27 +599,29 @@ def test_settings_that_cannot_be_meant_are_refused(settings, said):
 
 
 def test_settings_that_can_be_meant_are_not_refused():
-    config.load({}, {"alone": True, "task.test_share": 0.5})
     config.load({}, {"participation.quits": 3})  # judged by validation data
     config.load({}, {**LEAST, "offer.margin": 1.0, "offer.margin_kind": "relative"})
     by_loss = {"participation.rule": "utility", "utility.metric": "loss", "offer.kind": "least-concession"}
     config.load({}, {**by_loss, "offer.margin": 1.5})
-    rows = [{"label": "x", "set": {"task.test_share": 0.5}}]
-    assert cells(config.load({"alone": True, "compare": rows}))[
-        0
-    ].recipe.alone  # a row settles what its base leaves open
-    with pytest.raises(ConfigError, match="alone is true with"):
-        cells(config.load({"alone": True, "compare": [*rows, {"label": "y", "set": {}}]}))
+    rows = [{"label": "x", "set": {"participation.rule": "accuracy"}}]
+    base = {"participation": {"rule": "never", "quits": 3}}
+    assert cells(config.load({**base, "compare": rows}))  # a row settles what its base leaves open
+    with pytest.raises(ConfigError, match="under which nobody is in to quit"):
+        cells(config.load({**base, "compare": [*rows, {"label": "y", "set": {}}]}))
 
 
 def test_models_alone_need_somebody_to_be_judged():
     task = NumpyTask()
     task.test_examples = np.zeros(4, int)
-    with pytest.raises(ConfigError, match="no silo has test data that no decision sees: give silos test rows"):
+    with pytest.raises(ConfigError, match=r"alone is true, but no silo has test data.*: give silos test rows"):
         feduca.run({}, {**SMALL, "alone": True}, task=task)
     feduca.run({}, {**SMALL, "rounds": 1, "participation.quits": 2}, task=task)
-    with pytest.raises(ConfigError, match=r"task\.test_share 0\.01 is too small, raise it"):
-        feduca.run({}, {"alone": True, "task.test_share": 0.01})
+    for share, said in (
+        (0.0, r"set task\.test_share, such as 0\.5"),
+        (0.01, r"raise task\.test_share, which is 0\.01"),
+    ):
+        with pytest.raises(ConfigError, match=f"no silo has test data.*: {said}, or leave alone out"):
+            feduca.run({}, {"alone": True, "task.test_share": share})
     whole = experiment.make_task(api.recipe({}, {"task.test_share": 0.5}), 0)
     rows = {part: kept[:0] if part == "test" else kept for part, kept in whole.members[2].rows.items()}
     lacking = replace(whole, members=(*whole.members[:2], replace(whole.members[2], rows=rows), *whole.members[3:]))
@@ -536,6 +659,8 @@ def test_conduct_by_hand():
     assert Conduct("refuse", (1,)).willing(clients).tolist() == [True, False]
     assert Conduct("refuse").willing(clients).tolist() == [False, False]
     assert np.array_equal(sent["noise"], Conduct("noise", (1,)).sends(clients, shared, start, new, 1, 0))
+    later = Conduct("noise", (1,)).sends(clients, shared, start, new, 2, 0)[1]
+    assert not np.array_equal(sent["noise"][1], later)  # a new draw every round
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "honest"])
@@ -575,6 +700,32 @@ def test_incentives_on_the_smallest_federation():
         incentives(api.recipe("quickstart"))
     with pytest.raises(InputError, match="choose 1 to 10"):
         incentives(recipe, deviators=11)
+
+
+def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
+    """Figures by hand: weights by examples are worth 0.2 to everybody, the claim 0.01 to the liar and -0.03 to the others."""
+    few = {"rounds": 1, "task.test_share": 0.5, "task.clients": 3, "task.max_examples": 300}
+    recipe = api.recipe("quickstart", few)
+    played = []
+
+    def play(chosen, settings, seed, task):
+        played.append((dict(settings), isinstance(task, Claims)))
+        silos = np.full(3, 0.7 if "mechanism.beta" in settings else 0.5)
+        if isinstance(task, Claims):
+            silos = silos + np.where(np.arange(3) == task.liar, 0.01, -0.03)
+        elif "conduct.kind" in settings:
+            silos = silos + np.where(np.arange(3) == settings["conduct.clients"][0], 0.3, -0.06)
+        return Outcome(silos.tolist(), [1 / 3] * 3, [1.0] * 3, 0.5, 1.0)
+
+    monkeypatch.setattr("feduca.incentives._play", play)
+    methods = {"fedavg": {"mechanism.name": "fedavg"}}
+    found = incentives(recipe, seeds=(0,), deviators=3, methods=methods, deeds=("echo", "claim"))
+    rows = {row["deed"]: row for row in found["rows"]}
+    assert rows["claim"]["own"]["mean"] == pytest.approx(0.01)
+    assert rows["claim"]["others"]["mean"] == pytest.approx(-0.03)
+    assert rows["echo"]["own"]["mean"] == pytest.approx(0.3)
+    assert rows["echo"]["others"]["mean"] == pytest.approx(-0.06)
+    assert played.count(({"mechanism.beta": "examples"}, False)) == 1  # the truth is played once
 
 
 def test_a_verdict_needs_two_standard_errors():
@@ -628,6 +779,13 @@ def test_cells_are_judged_by_their_neighbours():
     assert "better_off_share" not in joined[4]  # the floor was not run for that seed
     own = beside([cell("accuracy", [[0.6], [0.7]], alone_test=[[0.5], [0.5]])])[0]
     assert own["better_off_share"] == 1  # a run that trained the models alone itself needs no neighbour
+
+
+def test_a_summary_is_about_the_last_ten_rounds():
+    records = [{"test_deployed": [t / 100, None if t == 12 else 1.0]} for t in range(1, 13)]
+    run = SimpleNamespace(clients=records)
+    assert summary._last([run, run], "test_deployed") == [[0.075, 1.0]] * 2  # rounds 3 to 12
+    assert summary._last([run], "test_alone") is None
 
 
 def test_options_of_a_search_are_refused_where_nothing_is_searched():
@@ -692,8 +850,8 @@ def test_the_page_shows_what_the_summaries_say():
 
 def test_few_examples_do_not_break_the_quickstart():
     """The promise of the study, on the committed summary: with ties by loss within 4 points of the forced-in ceiling."""
-    summary = json.loads((Path(__file__).parents[2] / "results" / "offers-quickstart.json").read_text())
-    row = next(c for c in summary if c["labels"]["method"] == "least-concession, ties by loss")
+    found = json.loads((Path(__file__).parents[2] / "results" / "offers-quickstart.json").read_text())
+    row = next(c for c in found if c["labels"]["method"] == "least-concession, ties by loss")
     assert row["seeds"] == [0, 1, 2, 3, 4]
     assert row["accuracy_mean"] > row["ceiling_accuracy_mean"] - 0.04
 

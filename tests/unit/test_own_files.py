@@ -180,5 +180,5 @@ def test_silos_on_machines_of_their_own_know_their_test_parts_too(tmp_path):
         assert (one.validation_examples.tolist(), one.test_examples.tolist()) == ([4], [known])
         assert experiment.behaviour_of(recipe, 0, one).untouched == (known > 0)
     archive(tmp_path / "a.npz")
-    with pytest.raises(ConfigError, match="no silo has test data that no decision sees: give silos test rows"):
+    with pytest.raises(ConfigError, match=r"no silo has test data.*: give silos test rows"):
         experiment.make_task(recipe, 0)

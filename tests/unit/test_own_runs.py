@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 import feduca
 from feduca.cli import app
 from feduca.errors import ConfigError, FeducaError, InputError
+from feduca.experiment import behaviour_of, build, make_server
+from feduca.flower.app import OneSilo
+from feduca.flower.client import introduce
 from feduca.report import write as write_report
 from feduca.tasks import build_own_task
 from numpy_task import NumpyTask
@@ -153,6 +156,39 @@ def test_confidence_is_about_counts(tmp_path):
     task = build_own_task(write_silos(tmp_path / "silos", values=True), metric="r2")
     with pytest.raises(ConfigError, match=r"participation\.confidence is 0\.9 with the metric 'r2'"):
         feduca.run({}, {"participation.confidence": 0.9}, rounds=1, task=task)
+
+
+def test_a_deployed_silo_is_asked_and_judged_as_a_simulated_one(tmp_path):
+    """Its own counts and its own test part; a confidence in other scores than accuracy is refused before a round begins."""
+    folder = write_silos(tmp_path / "silos", test=True)
+    with np.load(f"{folder}/c.npz") as parts:
+        kept = {name: values for name, values in parts.items() if not name.endswith("_test")}
+    np.savez(f"{folder}/c.npz", **kept)  # no test part of its own
+    recipe = feduca.recipe({}, {"task.data": folder})
+    whole = build(recipe, 0).task
+    each = [OneSilo(whole, name) for name in whole.silos]
+    assert [int(one.validation_examples[0]) for one in each] == whole.validation_examples.tolist() == [10, 10, 10]
+    assert [int(one.test_examples[0]) for one in each] == whole.test_examples.tolist() == [8, 8, 0]
+    assert [behaviour_of(recipe, 0, one).untouched for one in each] == [True, True, False]
+    assert behaviour_of(recipe, 0, whole).untouched
+
+    class Values:
+        recipe = feduca.recipe({}, {"participation.confidence": 0.9, "task.clients": 3})
+        task = build_own_task(write_silos(tmp_path / "values", values=True), metric="r2")
+
+        def server(self, config):
+            return self.task
+
+        def silo(self, name, index, config):
+            return self.task
+
+    for refused in (
+        lambda: introduce(Values(), "a", {}),
+        lambda: behaviour_of(Values.recipe, 0, OneSilo(Values.task, "a")),
+        lambda: make_server(Values.recipe, 0, Values.task),
+    ):
+        with pytest.raises(ConfigError, match=r"participation\.confidence is 0\.9 with the metric 'r2'"):
+            refused()
 
 
 def test_other_scores_go_by_their_own_name(tmp_path):

@@ -148,3 +148,59 @@ def test_spread_and_cut_undo_each_other():
     assert np.array_equal(again.R, small.R)
     uniform = roster._cut(wide, np.array([0, 3]))  # nothing of the old weights belongs to these
     assert uniform.alpha.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("mechanism", ["fedavg", "feduca", "mifa"])
+def test_whoever_has_left_stays_away_answering_or_not(mechanism):
+    """Silo 1 quits. Whether it then goes on saying so, falls silent or is refused, its last update never counts again."""
+    quits = {"mechanism.name": mechanism, "participation.rule": "accuracy", "participation.quits": 2}
+    speaks = play(quits, {}, rounds=9)
+    left = [[t for t, (_, each, _) in enumerate(speaks, 1) if each.status[k] == "left"] for k in range(4)]
+    gone = next(k for k, rounds in enumerate(left) if rounds and rounds[0] <= 6)
+    silent = play(quits, {t: [gone] for t in range(left[gone][0] + 1, 10)}, rounds=9)
+    assert silent[-1][1].status[gone] == "absent"
+    for (one, _, a), (other, _, b) in zip(speaks, silent):
+        assert np.array_equal(a.theta, b.theta)
+        assert np.array_equal(a.pending.alpha, b.pending.alpha)
+        assert one.members == other.members
+        assert (a.left is None) == (b.left is None)
+        assert a.left is None or a.left.tolist() == b.left.tolist()
+    assert silent[-1][2].left[gone]
+
+
+def test_whoever_has_left_cannot_join_again():
+    task, always = NumpyTask(), {"mechanism.name": "fedavg", "participation.rule": "always"}
+    recipe = load({**LOCAL, "rounds": 3}, always)
+    server = make_server(recipe, 0, task)
+    state = replace(loop.begin(server, task.init(0), task.examples), left=np.array([False, True, False, False]))
+    asked = loop.announce(server, state)
+    reports = InProcess(task, make_behaviour(recipe, 0)).exchange(asked)
+    assert reports.joined.all()
+    state, admitted = loop.admit(server, state, asked, reports)
+    assert list(admitted.reports.status) == ["joined", "refused", "joined", "joined"]
+    assert admitted.reports.reason[1] == "refused: has left for good"
+    after, solved = loop.advance(server, state, admitted.reports)
+    assert solved.alpha == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
+    assert after.theta == pytest.approx(reports.theta[[0, 2, 3]].mean(0))
+    grown = roster.grow(after, Census(np.append(task.examples, 9), np.zeros(5, bool)), server.mechanism, 0)
+    assert grown.left.tolist() == [False, True, False, False, False]
+
+
+def test_an_operators_word_is_kept_like_a_silos_own():
+    census = [Census(NumpyTask().examples, np.array([t >= 4, False, False, False])) for t in range(1, 7)]
+    seen = play({"mechanism.name": "fedavg"}, {t: [0] for t in range(4, 7)}, census=lambda t: census[t - 1])
+    assert [state.left is not None for _, _, state in seen] == [False] * 3 + [True] * 3
+    assert [record.members for record, _, _ in seen] == [4, 4, 4, 3, 3, 3]
+
+
+def test_a_silo_that_comes_later_knows_where_the_run_began():
+    """Its model alone starts from the run's first model, not from the federated one it is sent."""
+    settings = {"mechanism.name": "fedavg", "alone": True, "task.test_share": 0.5}
+    seen = play(settings, {1: [3], 2: [3]})
+    task = NumpyTask()
+    first = task.evaluate(task.init(0)[None], np.array([3]), "test").accuracy[0]
+    assert np.isnan(seen[1][1].test_alone[3])
+    assert seen[2][1].test_alone[3] == first
+    assert seen[2][1].test_global[3] != first
+    alone = play({**settings, "participation.rule": "never"}, {})  # those who were there go on as they would have alone
+    assert seen[2][1].test_alone[:3] == pytest.approx(alone[2][1].test_deployed[:3])

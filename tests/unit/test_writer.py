@@ -64,7 +64,7 @@ def test_results_that_are_none_are_refused(module, results, monkeypatch, capsys)
 def test_the_page_of_a_small_version_is_written(results, monkeypatch, capsys):
     code, out, _ = called("page", results, "page.md", monkeypatch=monkeypatch, capsys=capsys)
     assert (code, out) == (0, "written to page.md\n")
-    assert "least participation of a round, mean over seeds: CIFAR-10 (0.5,1.0) 50.0 %" in Path("page.md").read_text()
+    assert "rounds 71-100 minus 11-40, in points: CIFAR-10 (0.5,1.0) +0.0" in Path("page.md").read_text()
 
 
 def test_figures_are_drawn_into_the_folder_named(results, monkeypatch, capsys):

@@ -41,9 +41,14 @@ class InProcess:
         counted = getattr(self._task, "validation_examples", None)
         validation = None if counted is None else np.asarray(counted)[clients]
         before = rows(memory, clients)
-        after, reports = yield from step(before, announcements, self._how, self._task.parameters, examples, validation)
+        after, reports = yield from step(
+            before, announcements, self._how, self._task.parameters, examples, validation, self._initial
+        )
         self._memory = written(memory, clients, after)
         return reports
+
+    def _initial(self) -> Array:
+        return self._task.init(self._how.seed)
 
     def snapshot(self) -> dict[str, Array]:
         if self._memory is None:

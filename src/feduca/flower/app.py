@@ -62,7 +62,10 @@ class RecipeApp:
 
 
 class OneSilo:
-    """One silo of a task, under the number the server knows it by."""
+    """One silo of a task, under the number the server knows it by. What the task does not count is not counted here, either."""
+
+    validation_examples: Ints
+    test_examples: Ints
 
     def __init__(self, task: Task, name: str) -> None:
         if name not in task.silos:
@@ -71,9 +74,11 @@ class OneSilo:
         self._task, self._row = task, list(task.silos).index(name)
         self.silos = (name,)
         self.examples = np.asarray(task.examples)[self._row : self._row + 1]
-        self.validation_examples = self._counted(getattr(task, "validation_examples", None))
-        self.test_examples = self._counted(getattr(task, "test_examples", None))
         self.parameters, self.size = task.parameters, task.size
+        self.criterion = getattr(task, "criterion", None)
+        for name in ("validation_examples", "test_examples"):
+            if (counted := getattr(task, name, None)) is not None:
+                setattr(self, name, np.asarray(counted)[self._row : self._row + 1])
 
     def init(self, seed: int) -> Array:
         return self._task.init(seed)
@@ -91,10 +96,6 @@ class OneSilo:
 
     def test(self, theta: Array) -> Scores | None:
         return self._task.test(theta)
-
-    def _counted(self, counts: Ints | None) -> Ints | None:
-        """This silo's entry, where the task says."""
-        return None if counts is None else np.asarray(counts)[self._row : self._row + 1]
 
     def _rows(self, clients: Ints) -> Ints:
         return np.full(len(clients), self._row)

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from feduca._version import __version__
 from feduca.errors import ConfigError
-from feduca.experiment import behaviour_of
+from feduca.experiment import behaviour_of, check_confidence
 from feduca.flower import codec
 from feduca.flower.app import App, OneSilo
 from feduca.flower.silo import respond
@@ -49,6 +49,7 @@ def client_app(app: App) -> ClientApp:
 def introduce(app: App, name: str, config: Mapping[str, Any]) -> codec.Hello:
     """What the silo called `name` says of itself."""
     task = OneSilo(app.silo(name, 0, config), name)
+    check_confidence(app.recipe, task)  # a server without data may not know the metric: refuse before the first round
     return codec.Hello(
         silo=name,
         examples=int(task.examples[0]),

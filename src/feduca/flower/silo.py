@@ -27,7 +27,8 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
     """The silo's answer to `asked` (for this one silo, `theta` as numpy)."""
     started = time.perf_counter()
     fingerprint = digest(asked, np.asarray(asked.theta))
-    theta = like(task.init(how.seed), asked.theta)  # whatever kind of array the task works with
+    first = task.init(how.seed)
+    theta = like(first, asked.theta)  # whatever kind of array the task works with
     asked = replace(asked, theta=theta)
     t = asked.round
     offered = {"alpha_formed": float(asked.alpha_formed[0]), "alpha_announced": float(asked.alpha_announced[0])}
@@ -53,7 +54,7 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
 
     memory = store.before(asked.run, t, theta, how.family)
     counts = np.asarray(task.examples), getattr(task, "validation_examples", None)
-    after, report = drive(step(memory, asked, how, task.parameters, *counts), task)
+    after, report = drive(step(memory, asked, how, task.parameters, *counts, lambda: first), task)
     store.save(asked.run, Entry(t, fingerprint, after, report))
     m = report.measurements
     store.log(

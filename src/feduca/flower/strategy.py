@@ -32,7 +32,7 @@ from feduca.aggregation import Weighted
 from feduca.config import Recipe
 from feduca.config import load as load_recipe
 from feduca.errors import InputError, RunError
-from feduca.experiment import make_behaviour, make_mechanism
+from feduca.experiment import behaviour_of, make_mechanism
 from feduca.flower import codec
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
@@ -220,23 +220,27 @@ def rational(
     seed: int = 0,
     arrayrecord_key: str = "arrays",
     configrecord_key: str = "config",
+    train_score: Score | None = None,
+    validation_examples: int | None = None,
 ) -> Message:
     """The reply of a rational client to a training message of `FedUCAStrategy`.
 
     `fit(arrays, config)` is your local training, `score(arrays)` gives accuracy and loss on this silo's own validation data. What
     the silo remembers, and its log, are in `folder` (or node configuration `folder`, or a place of its own below `~/.feduca`).
+    `train_score(arrays)` is the same on its training data, for mechanisms that ask for that loss; `validation_examples`, on how
+    many examples `score` rests, is for a recipe with a confidence.
     """
     arrays, config = message.content[arrayrecord_key], message.content.get(configrecord_key, ConfigRecord())
     if SMALL not in message.content or not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
         raise InputError("this message is not from FedUCAStrategy; use that strategy in the ServerApp")
     vector = Vector.of(arrays)
-    task = _FunctionTask(vector, fit, score, config, examples)
+    task = _FunctionTask(vector, fit, score, config, examples, train_score, validation_examples)
     theta = codec.wrapped(vector.flat(arrays))
     words = message.content[SMALL]
     name = str(words["silo"])  # type: ignore[index]
     asked = codec.read_announcement(RecordDict({"theta": theta, "announcement": words}), name, vector.size)
     where = folder or context.node_config.get("folder") or Path.home() / ".feduca" / f"node-{context.node_id}"
-    answer = respond(name, SiloStore(Path(str(where))), task, make_behaviour(_recipe(recipe), seed), asked)
+    answer = respond(name, SiloStore(Path(str(where))), task, behaviour_of(_recipe(recipe), seed, task), asked)
     report = codec.report(answer.report, asked.run, name)
     content = RecordDict({SMALL: report["report"]})
     if answer.report.status[0] == JOINED:
@@ -245,16 +249,33 @@ def rational(
 
 
 class _FunctionTask:
-    """One silo whose training and scoring are the user's functions."""
+    """One silo whose training and scoring are the user's functions: of validation data, and of training data where given.
 
-    def __init__(self, vector: Vector, fit: Fit, score: Score, config: ConfigRecord, examples: int) -> None:
+    It has no test part, so nothing is called a score on untouched data.
+    """
+
+    validation_examples: Ints  # where the user counts them
+
+    def __init__(
+        self,
+        vector: Vector,
+        fit: Fit,
+        score: Score,
+        config: ConfigRecord,
+        examples: int,
+        train_score: Score | None = None,
+        validation_examples: int | None = None,
+    ) -> None:
         self.silos = ("this",)
         self.examples = np.array([examples])
         self.parameters, self.size = vector.parameters, vector.size
-        self._vector, self._fit, self._score, self._config = vector, fit, score, config
+        if validation_examples is not None:
+            self.validation_examples = np.array([validation_examples])
+        self._vector, self._fit, self._config = vector, fit, config
+        self._scores = {"validation": score, "train": train_score}
 
     def init(self, seed: int) -> Array:
-        return np.zeros(self.size, self._vector.dtype)  # only its type matters here
+        return np.full(self.size, np.nan, self._vector.dtype)  # the server's own: this silo only knows its type
 
     def train(
         self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
@@ -262,7 +283,13 @@ class _FunctionTask:
         return np.stack([self._vector.flat(self._fit(self._vector.record(row), self._config)) for row in theta])
 
     def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
-        pairs = np.array([self._score(self._vector.record(row)) for row in theta], dtype=float)
+        score = self._scores.get(split)
+        if score is None:
+            way = "give `rational` a train_score" if split == "train" else "choose one that does not"
+            raise InputError(
+                f"the recipe asks for scores on the silo's {split} data, which `score` is not about: {way}"
+            )
+        pairs = np.array([score(self._vector.record(row)) for row in theta], dtype=float)
         return Scores(pairs[:, 0], pairs[:, 1])
 
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:

@@ -29,21 +29,23 @@ command above it wrote; `python -m feduca.reproduce.page` and `python -m feduca.
 How to read it:
 
 - Accuracy is on the global test set, mean over the last ten rounds; participation is the mean over rounds and silos; both in
-  percent, ± the standard deviation over seeds. *Eq. 1 holds* is how often the shared model really was better for a silo,
-  whichever rule was in force.
+  percent, ± the standard deviation over seeds (of participation, where the summary holds every seed's). *Eq. 1 holds* is how
+  often the shared model really was better for a silo, whichever rule was in force.
 - `paper` is what the paper prints, `difference` is ours minus the paper's in points, `-` means that there is no such figure.
 - Baselines decide by Eq. 1, FedUCA by Eq. 2, as in the paper. Where a silo sits out, the server goes on with its last model
   under the baselines and with its last update under FedUCA; `schedules` has all methods with updates.
 - Rows that are ours: `uniform` and `random` weights under FedUCA's rule (the controls; `random-near` draws them from Dir(3.8),
   about as far from uniform as FedUCA's are), `forced` (FedAvg with everybody made to join: the ceiling), `feduca-fresh` and
   `feduca-maximum` (the weights just solved are the ones used; as many participants as can be).
-- A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by side);
-  neither changes results beyond float rounding. `seconds` in the summary of a run that had company are those of all of them
-  together here; feduca now records each run's share. (`cost` has every run alone.)
+- A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by
+  side). That changes float rounding, which is not harmless over a hundred rounds: two runs of one configuration and seed on a
+  GPU ended up to two points apart (CIFAR-10). The errors of the claims below are over seeds and contain it. `seconds` in the
+  summary of a run that had company are those of all of them together here; feduca now records each run's share. (`cost` has
+  every run alone.)
 """
 
 ABOUT = {
-    "table1": "Accuracy of every method on every data set and split (the paper's Table 1).",
+    "table1": "Accuracy of every method on every data set and split (the paper's Table 2).",
     "participation": "Who stays: participation in percent per method, data set and split, the paper's in parentheses.",
     "delta": "What the concentration delta of the mixture s does to participation and to Jensen's gap.",
     "strategies": "One strategy against several, under each schedule; the paper's figures belong to the lagged one.",

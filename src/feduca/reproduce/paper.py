@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SPLITS = ("0.5,1.0", "1.0,1.0")
 
-_TABLE_1 = {  # percent: CIFAR-10 (.5, 1.), F-MNIST (.5, 1.), CIFAR-100 (.5, 1.) and the spread over three seeds
+_TABLE_2 = {  # percent: CIFAR-10 (.5, 1.), F-MNIST (.5, 1.), CIFAR-100 (.5, 1.) and the spread over three seeds
     "fedavg": ((16.63, 1.16), (18.31, 1.66), (53.26, 2.78), (54.64, 2.05), (4.05, 0.06), (3.63, 0.50)),
     "incfl": ((32.35, 0.96), (34.60, 0.16), (37.07, 0.20), (36.69, 0.04), (4.18, 0.41), (12.89, 0.94)),
     "fedprox": ((17.44, 0.86), (17.63, 2.14), (54.68, 2.01), (53.79, 0.55), (6.35, 2.91), (4.06, 0.22)),
@@ -16,7 +16,7 @@ _COLUMNS = [(data, split) for data in ("cifar10", "fmnist", "cifar100") for spli
 
 ACCURACY: dict[tuple[str, str, str], tuple[float, float]] = {
     (data, split, method): (mean / 100, std / 100)
-    for method, row in _TABLE_1.items()
+    for method, row in _TABLE_2.items()
     for (data, split), (mean, std) in zip(_COLUMNS, row)
 } | {
     ("20news", "0.5,1.0", method): (mean / 100, std / 100)
@@ -40,7 +40,7 @@ PARTICIPATION: dict[tuple[str, str, str], float] = {
     ("20news", "0.5,1.0", "feduca"): 0.66,
 }
 
-FEDUCA_PARTICIPATION = (0.51, 0.54)  # over all columns of Table 1
+FEDUCA_PARTICIPATION = (0.51, 0.54)  # over all columns of Table 2
 COLLAPSED = 0.12  # FedAvg, FedProx and AAggFF-S stay below it on CIFAR-10 and CIFAR-100
 CLIENTS = {"cifar10": 10, "fmnist": 10, "cifar100": 20, "20news": 10}
 N_S, DELTA = 5, 0.5  # FedUCA's defaults

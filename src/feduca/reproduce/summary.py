@@ -18,6 +18,8 @@ from feduca.reproduce import curves, paper
 from feduca.runs import RunResult
 from feduca.study import Cell
 
+SHORT = 1e-6  # slack above what the solver's tolerance may leave
+
 
 def device(config: Mapping[str, Any]) -> str:
     if config["engine"]["device"] != "cuda":
@@ -56,6 +58,10 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "r2": _over(results, "r2"),
         "fits": curves.fits(results),
         "fallbacks": mean([result.summary["fallbacks"] for result in results]),
+        "joined_least": min(r["joined"] for result in results for r in result.rounds),
+        "promise_error": _promise_error(results),
+        "short_share": _short_share([record for result in results for record in result.clients]),
+        "jensen_short": _jensen_short(results),
         "jensen": _jensen(results),
         "discrepancy": _curve(results, "discrepancy"),
         "discrepancy_bound_expected": _curve(results, "discrepancy_bound_expected"),
@@ -144,6 +150,30 @@ def _jensen(results: Sequence[RunResult]) -> dict[str, float] | None:
     if not found:
         return None
     return dict(zip(("mean", "top50", "top25"), (float(v) for v in np.mean(found, axis=0))))
+
+
+def _promise_error(results: Sequence[RunResult]) -> float | None:
+    """How far what silos got is from what their curves promised, either way: mean over silos, rounds and seeds."""
+    kept = [value for result in results for record in result.clients for value in record["promise_kept"]]
+    return mean([np.nan if value is None else abs(value) for value in kept])
+
+
+def _short_share(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """The share of demands that the weights do not meet in full, that is, of constraints with slack."""
+    slack = [value for record in records for value in record["slack"] or () if value is not None]
+    return mean([value > SHORT for value in slack])
+
+
+def _jensen_short(results: Sequence[RunResult]) -> dict[str, float | None] | None:
+    """The same in the 25 rounds of each seed with the largest Jensen gaps (`top25`), and in all others (`rest`)."""
+    top: list[Mapping[str, Any]] = []
+    rest: list[Mapping[str, Any]] = []
+    for result in results:
+        both = [(r["jensen"], record) for r, record in zip(result.rounds, result.clients) if r["jensen"] is not None]
+        ranked = [record for _, record in sorted(both, key=lambda pair: pair[0], reverse=True)]
+        top, rest = top + ranked[:25], rest + ranked[25:]
+    found = {"top25": _short_share(top), "rest": _short_share(rest)}
+    return None if None in found.values() else found
 
 
 def _start(cell: Cell, but: frozenset[str] = frozenset()) -> str:

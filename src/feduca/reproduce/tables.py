@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -89,8 +90,16 @@ _ACCURACY: tuple[Column, ...] = (
     ("paper", lambda c: percent(*theirs(c)[:2])),
     ("difference", lambda c: points(c["accuracy_mean"], theirs(c)[0])),
 )
+
+
+def kept(cell: Cell) -> str:
+    """Participation, with its spread over seeds where the summary holds every seed's."""
+    by_seed = cell.get("participations") or ()
+    return percent(cell["participation_mean"], statistics.stdev(by_seed) if len(by_seed) > 1 else None)
+
+
 _PARTICIPATION: tuple[Column, ...] = (
-    ("participation %", lambda c: percent(c["participation_mean"])),
+    ("participation %", kept),
     ("paper", lambda c: percent(theirs(c)[2])),
     ("difference", lambda c: points(c["participation_mean"], theirs(c)[2])),
 )
@@ -131,7 +140,7 @@ def _fits(key: str, show: Callable[[float | None], str]) -> Callable[[Cell], str
 
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
-    "table1": (*_ACCURACY, ("participation %", lambda c: percent(c["participation_mean"])), _HOLDS, _SEEDS),
+    "table1": (*_ACCURACY, _PARTICIPATION[0], _HOLDS, _SEEDS),
     "delta": (*_PARTICIPATION, *_ACCURACY[:1], *_gap_columns("summed Jensen gap, %", "mean"), _SEEDS),
     "jensen": (
         *_gap_columns("mean", "mean"),
@@ -202,7 +211,7 @@ def _participation(cells: Cells) -> str:
         if cell is None:
             return NOTHING
         printed = theirs(cell)[2]
-        return percent(cell["participation_mean"]) + ("" if printed is None else f" ({100 * printed:.0f})")
+        return kept(cell) + ("" if printed is None else f" ({100 * printed:.0f})")
 
     rows = [[method, *(show(found.get((*place, method))) for place in places)] for method in methods]
     return markdown(["method", *(f"{data} ({split})" for data, split in places)], rows, 1)

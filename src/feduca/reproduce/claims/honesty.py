@@ -7,26 +7,34 @@ from typing import Any
 
 from feduca.reproduce import paper
 from feduca.reproduce.claims.judging import (
-    DIRECTION,
+    CLOSE_SHARE,
     FAILS,
     HOLDS,
+    LEAST,
     Claim,
+    Difference,
     Figure,
     Missing,
     Summaries,
     Verdict,
     accuracy,
+    at_most,
     both,
+    change,
+    difference,
+    entry,
+    every,
+    exact,
     from_runs,
     need,
-    noise,
     pct,
-    points,
+    positive,
+    proved,
     seeds,
     share,
-    share_noise,
+    shares,
     sized,
-    tolerance,
+    t95,
 )
 
 WHERE = "Appendix, misreporting"
@@ -46,29 +54,41 @@ def _level(inflation: str) -> Claim:
     return from_runs(WHERE, text, "both the paper's figures", judge)
 
 
+def _printed(inflation: str) -> Figure:
+    return Figure(paper.MISREPORTING[inflation][0], paper.MISREPORTING_STD[inflation], 3)
+
+
 def _fewer(summaries: Summaries) -> Verdict:
     truthful, inflated = (need(summaries, "misreporting", inflation=level) for level in ("0", "5"))
-    change = share(inflated) - share(truthful)
-    theirs = paper.MISREPORTING["5"][1] - paper.MISREPORTING["0"][1]
-    return Verdict(
-        sized(change, theirs, share_noise(truthful, inflated), 0.05), f"ours {points(change)}{seeds(truthful)}"
-    )
+    fewer = difference(shares(inflated), shares(truthful))
+    theirs = difference(*(exact(paper.MISREPORTING[level][1]) for level in ("5", "0")))
+    return Verdict(sized(fewer, theirs, CLOSE_SHARE), f"{change(fewer)}{seeds(truthful)}")
 
 
 def _worse(summaries: Summaries) -> Verdict:
     truthful, inflated = (need(summaries, "misreporting", inflation=level) for level in ("0", "5"))
-    ours = accuracy(inflated), accuracy(truthful)
-    change = ours[0].mean - ours[1].mean
-    theirs = paper.MISREPORTING["5"][0] - paper.MISREPORTING["0"][0]
-    return Verdict(sized(change, theirs, noise(*ours), tolerance(*ours)), f"ours {points(change)}{seeds(truthful)}")
+    worse = difference(accuracy(inflated), accuracy(truthful))
+    return Verdict(sized(worse, difference(_printed("5"), _printed("0"))), f"{change(worse)}{seeds(truthful)}")
 
 
 def _collapse(summaries: Summaries) -> Verdict:
     truthful, cell = (need(summaries, "misreporting", inflation=level) for level in ("0", "10"))
-    gone, guessing = share(cell) < 0.05, accuracy(cell).mean <= paper.CHANCE + 0.02
-    down = share(truthful) - share(cell) > 0.25 and accuracy(truthful).mean - accuracy(cell).mean > 0.1
-    word = HOLDS if gone and guessing else DIRECTION if down else FAILS
-    return Verdict(word, f"ours {pct(share(cell))} participation, {pct(accuracy(cell).mean)} accuracy{seeds(cell)}")
+    word = every((at_most(shares(cell), 0.05), at_most(accuracy(cell), paper.CHANCE + 0.02)))
+    fewer, worse = difference(shares(cell), shares(truthful)), difference(accuracy(cell), accuracy(truthful))
+    ours = f"ours {pct(share(cell))} participation, {pct(accuracy(cell).mean)} accuracy"
+    beside = f"against truthful {100 * fewer.value:+.1f} and {100 * worse.value:+.1f} points"
+    return Verdict(word, f"{ours}; {beside}{seeds(cell)}")
+
+
+def _infeasible(summaries: Summaries) -> Verdict:
+    truthful, cell = (need(summaries, "misreporting", inflation=level) for level in ("0", "10"))
+    rounds = entry(cell, "rounds")
+    called = entry(cell, "fallbacks") / rounds
+    words = f"nobody could be satisfied and the fallback was called in {pct(called)} of the rounds"
+    beside = f"truthful {pct(entry(truthful, 'fallbacks') / entry(truthful, 'rounds'))}"
+    if cell.get("short_share") is not None:
+        words += f"; {pct(cell['short_share'])} of the demands were not met in full"
+    return Verdict(positive(Difference(called - 0.5, 0.05)), f"{words}; {beside}{seeds(cell)}")
 
 
 def _audit(summaries: Summaries) -> Mapping[str, Any]:
@@ -78,19 +98,27 @@ def _audit(summaries: Summaries) -> Mapping[str, Any]:
     return found
 
 
-def _alone(summaries: Summaries) -> Verdict:
-    rows = [row for row in _audit(summaries)["alone"] if row["kind"] == "inflate"]
-    if not rows:
-        raise Missing("audit of a single silo that inflates")
-    own = [(row["own"]["mean"], 2 * row["own"]["stderr"]) for row in rows]
-    loses = all(mean + error < 0 for mean, error in own)
-    gains = any(mean - error > 0 for mean, error in own)
-    listed = ", ".join(
-        f"{100 * row['share']:.0f} % deciding by its {row['decide_by']} threshold {100 * row['own']['mean']:+.1f}"
-        for row in rows
-    )
-    word = FAILS if gains else HOLDS if loses else DIRECTION
-    return Verdict(word, f"change of its own accuracy in points, inflating by {listed}; {TASK}")
+def _alone(decide_by: str) -> Claim:
+    def judge(summaries: Summaries) -> Verdict:
+        rows = [r for r in _audit(summaries)["alone"] if (r["kind"], r["decide_by"]) == ("inflate", decide_by)]
+        if not rows:
+            raise Missing(f"audit of a single silo that inflates and decides by its {decide_by} threshold")
+        own = {row["share"]: _change(row) for row in rows}
+        lost = [Difference(-one.value, one.error) for one in own.values()]
+        listed = ", ".join(f"{100 * s:.0f} % {100 * o.value:+.1f} ± {100 * o.error:.1f}" for s, o in own.items())
+        return Verdict(
+            every(positive(one) for one in lost), f"change of its own accuracy in points, inflating by {listed}; {TASK}"
+        )
+
+    by = {"reported": "the threshold it reports", "true": "its true one"}[decide_by]
+    text = f"inflating its threshold defeats the client that does it and decides by {by}"
+    return from_runs(WHERE, text, "a single silo among truthful ones clearly loses, at 5 and at 10 %", judge)
+
+
+def _change(row: Mapping[str, Any]) -> Difference:
+    """What a deviator's own accuracy changes by, over all cases audited (silos and seeds)."""
+    error = t95(row["cases"] - 1) * row["own"]["stderr"]
+    return Difference(row["own"]["mean"], max(LEAST, error))
 
 
 def _best_response(summaries: Summaries) -> Verdict:
@@ -108,7 +136,7 @@ CLAIMS = [
     from_runs(
         WHERE,
         "everybody inflating by 5 % costs 13 points of participation",
-        "a clear fall within five points of it; in direction: a clear fall",
+        "a clear fall of the paper's size; in direction: a clear fall",
         _fewer,
     ),
     from_runs(
@@ -120,15 +148,23 @@ CLAIMS = [
     from_runs(
         WHERE,
         "everybody inflating by 10 % ends the federation: hardly anybody participates, the model guesses at random",
-        "participation under 5 % and accuracy within 2 points of chance; in direction: 25 and 10 points below truthful",
+        "participation at most 5 %, accuracy at most 2 points above chance; fails if one of them is clearly more",
         _collapse,
+    ),
+    proved(
+        WHERE,
+        "inflated thresholds shrink the set of weights that satisfy everybody",
+        HOLDS,
+        "whatever meets the higher demand meets the lower one",
     ),
     from_runs(
         WHERE,
-        "inflating its threshold defeats the client that does it",
-        "a single silo clearly loses, however it decides; in direction: it never clearly gains",
-        _alone,
+        "at +10 % the program becomes broadly infeasible",
+        "the fallback, which is called when nobody can be satisfied, is called in clearly more than half of the rounds",
+        _infeasible,
     ),
+    _alone("reported"),
+    _alone("true"),
     from_runs(
         WHERE,
         "telling the truth is what rational clients end up with",
