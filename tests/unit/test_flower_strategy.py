@@ -142,7 +142,12 @@ def test_scores_are_called_what_they_are(digits_app, tmp_path):
 
 
 def test_who_quits_under_the_strategy_is_gone_for_good(digits_app, tmp_path):
-    recipe = {"mechanism": {"name": "fedavg"}, "participation": {"rule": "never", "quits": 1}}
+    sure = {
+        "rule": "accuracy",
+        "confidence": 1 - 1e-15,
+        "quits": 1,
+    }  # so sure nobody ever is: all decline after round 1
+    recipe = {"mechanism": {"name": "fedavg"}, "participation": sure}
     app, model, strategy = asked_by_the_strategy(digits_app, recipe)
     every = {7 + k: Node(app, {"partition-id": k, "folder": str(tmp_path / f"{k}")}) for k in range(3)}
     nodes = LocalGrid({7: every[7], 8: every[8]})
