@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.config import Recipe
-from feduca.display import standing_columns
+from feduca.display import aligned, standing_columns
 from feduca.study import Cell
 
 Rows = list[dict[str, Any]]
@@ -32,24 +32,15 @@ def placed(cells: Sequence[Cell], rows: Rows) -> Rows:
 
 def table(recipe: Recipe, rows: Rows) -> str:
     """The whole cross as plain text, one line per combination."""
-    from rich.console import Console
-    from rich.table import Table
-
     axes = [axis.name for axis in recipe.axes]
     more = standing_columns(rows, next((row["metric"] for row in rows if "metric" in row), "accuracy"))
-    shown = Table(box=None, pad_edge=False, header_style="")
-    for axis in axes:
-        shown.add_column(axis, no_wrap=True)
-    for heading in (*(heading for heading, _ in COLUMNS.values()), *more):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
+
+    def line(row: dict[str, Any]) -> list[str]:
         place = [row["axes"].get(axis, "") for axis in axes]
         figures = (_number(row[key], factor) for key, (_, factor) in COLUMNS.items())
-        shown.add_row(*place, *figures, *(say(row) for say in more.values()))
-    console = Console(width=160, force_terminal=False, color_system=None)
-    with console.capture() as capture:
-        console.print(shown)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        return [*place, *figures, *(say(row) for say in more.values())]
+
+    return aligned([*axes, *(heading for heading, _ in COLUMNS.values()), *more], map(line, rows), len(axes))
 
 
 def _number(value: float | None, factor: float) -> str:

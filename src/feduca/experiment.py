@@ -60,8 +60,10 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
             "the task is not the one this run was made with (other data, model, metric, loss or engine): pass that one, or "
             "start a new run"
         )
-    task = task or make_task(recipe, seed)
-    _check_alone(recipe, task)
+    if task is None:
+        task = make_task(recipe, seed)
+    else:
+        _check_alone(recipe, task)
     server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
     return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
 

@@ -21,7 +21,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -417,11 +417,21 @@ def state_of(path: str | Path) -> str | None:
 
 def task_of(path: str | Path) -> dict[str, Any]:
     """What a run directory says of its task; empty where it says nothing that can be read."""
-    try:
-        told = json.loads((Path(path) / "env.json").read_text())["task"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
+    told = _environment_of(path, "task", {})
     return told if isinstance(told, dict) else {}
+
+
+def commit_of(path: str | Path, otherwise: str | None) -> str | None:
+    """The commit a run was started at; `otherwise` where it does not say, as runs of before it was recorded."""
+    return _environment_of(path, "commit", otherwise)
+
+
+def _environment_of(path: str | Path, key: str, otherwise: Any) -> Any:
+    """An entry of a run directory's env.json; `otherwise` where there is none, or none that can be read."""
+    try:
+        return json.loads((Path(path) / "env.json").read_text())[key]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return otherwise
 
 
 def silos_of(path: str | Path, n: int) -> list[str]:
@@ -438,14 +448,6 @@ def _told_silos(path: str | Path) -> list[str]:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return []
-
-
-def commit_of(path: str | Path, otherwise: Callable[[], str | None]) -> str | None:
-    """The commit a run was started at; `otherwise()` where it does not say, as runs of before it was recorded."""
-    try:
-        return json.loads((Path(path) / "env.json").read_text())["commit"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return otherwise()
 
 
 def nothing_kept(path: str | Path) -> str | None:
@@ -496,8 +498,8 @@ def load(path: str | Path) -> RunResult:
         if not rounds:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
         silos = silos_of(path, len(clients[-1]["status"]) if clients else 0)
-        summary = kept or summarise(rounds, clients, silos)
-        summary = {**standing.summary(clients, silos), **summary}  # a run of before there were these figures
+        # A run of before there were these figures gets them now.
+        summary = {**standing.summary(clients, silos), **kept} if kept else summarise(rounds, clients, silos)
         result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path, silos=silos)
         result.row()  # whatever a table needs is there
         return result

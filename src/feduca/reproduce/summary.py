@@ -83,7 +83,7 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
 
 def _commit(results: Sequence[RunResult]) -> str | None:
     """The commit that ran; runs that do not say, being older, are taken to be of now."""
-    found = {runs.commit_of(r.run_dir, commit) if r.run_dir is not None else commit() for r in results}
+    found = {runs.commit_of(r.run_dir, commit()) if r.run_dir is not None else commit() for r in results}
     return ", ".join(sorted(one for one in found if one)) or None
 
 
