@@ -171,6 +171,23 @@ def test_an_interrupted_run_says_so_and_goes_on(interrupted):
     assert again.summary == result.summary
 
 
+def test_ctrl_c_that_compiled_code_turned_into_a_system_error_is_an_interruption(tmp_path):
+    """What CPython makes of a KeyboardInterrupt inside a helper that a numba kernel calls."""
+
+    def stop(caused):
+        def watch(record, clients):
+            raise SystemError("returned a result with an exception set") from caused
+
+        return watch
+
+    with pytest.raises(KeyboardInterrupt):
+        feduca.run({}, SMALL, out=tmp_path / "torn", task=NumpyTask(), watch=stop(KeyboardInterrupt()))
+    with pytest.raises(SystemError):
+        feduca.run({}, SMALL, out=tmp_path / "broken", task=NumpyTask(), watch=stop(ValueError("x")))
+    states = {name: runs.state_of(next((tmp_path / name).glob("*/*"))) for name in ("torn", "broken")}
+    assert states == {"torn": "interrupted", "broken": "failed"}
+
+
 @pytest.mark.parametrize("mechanism", sorted(registry))
 def test_every_mechanism_goes_on(tmp_path, mechanism):
     """Whatever a mechanism and its clients keep between rounds goes into the checkpoint and comes back."""
