@@ -50,10 +50,12 @@ def test_only_one_package_imports_flower():
 
 
 def test_init_writes_what_each_machine_needs(tmp_path):
-    place = tmp_path / "d"
+    place, app = tmp_path / "d", tmp_path / "app"
+    app.mkdir()
+    (app / "deployed.py").write_text("# where a silo's data are\n")
     done = feduca(
         "deploy", "init", str(place), "--silos", "north,south", "--address", "fed.example.org:9000", "--host", "10.0.0.5",
-        "--config", "north.data=/data/north.csv", "--rounds", "7",
+        "--config", "north.data=/data/north.csv", "--rounds", "7", "--app", str(app),
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     server = folders.read_server(place)
@@ -83,7 +85,7 @@ def test_init_writes_what_each_machine_needs(tmp_path):
 
 def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
     """Once per change of `keys/`; a key that cannot be registered yet stops nothing."""
-    feduca("deploy", "init", str(tmp_path / "d"), "--silos", "north")
+    feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1")
     server, stop, calls = folders.read_server(tmp_path / "d"), threading.Event(), []
 
     def register(asked):
@@ -107,7 +109,7 @@ def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
         wait_for(lambda: calls, 10, "the first attempt")
         (server.path / "keys" / "west.pub").write_text("the whole key")
         watcher.join(10)
-        assert calls == [["north", "west"]] * 2
+        assert calls == [["silo-0", "west"]] * 2
     finally:
         stop.set()
         watcher.join(10)
@@ -118,6 +120,10 @@ def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
     [
         (["--silos", "a,a"], "every silo needs a name of its own"),
         (["--silos", "../up"], "cannot be a silo's name"),
+        (
+            ["--silos", "north,south"],
+            "digits holds no data of silo 'north'; its silos are silo-0, silo-1: give --silos their number",
+        ),
         (["--address", "nowhere"], "'nowhere' is not an address"),
         (["--config", "west.data=1"], "there is no silo 'west'"),
         (["--config", "data=1"], "--config wants WHO.KEY=VALUE"),
@@ -139,7 +145,9 @@ def test_silos_of_a_folder_keep_their_names(tmp_path, monkeypatch):
     server = folders.read_server(tmp_path / "d")
     assert server.silos == ("north", "south")
     assert deploy.recipe_of(server).task.data == str(tmp_path / "silos")  # apps run in folders of their own
-    with pytest.raises(InputError, match="holds no data of silo 'west'; leave --silos out"):
+    with pytest.raises(
+        InputError, match="holds no data of silo 'west'; its silos are north, south: give --silos their number"
+    ):
         feduca("deploy", "init", "e", "--silos", "north,west", "--set", "task.data=silos")
 
 

@@ -42,7 +42,7 @@ LIMIT = 1800.0  # seconds for one contestant
 def run(
     out: Path, say: Say, save: Save, *, rounds: int = 16, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Table 1's Fashion-MNIST silos, everybody in: about 200 examples each, and under `also` 480 and all 4800.
+    """The Fashion-MNIST silos of recipe table1, everybody in: about 200 examples each, and under `also` 480 and all 4800.
 
     Small silos measure the simulators; the larger they are, the more everybody measures the same matrix products. `settings`
     change the recipe (`task.data=digits` needs no file, and has one size only).

@@ -98,8 +98,11 @@ def init(
         raise ConfigError(f"every silo needs a name of its own, got {', '.join(silos) or 'none'}")
     for name in names:
         _check_name(name)
-    if app is None and is_folder(recipe.task.data) and (strangers := set(names) - set(entries(recipe.task.data)[0])):
-        raise ConfigError(f"{recipe.task.data} holds no data of silo {sorted(strangers)[0]!r}; leave --silos out")
+    if app is None and (strangers := set(names) - set(known := silo_names(recipe, len(names)))):
+        raise ConfigError(
+            f"{recipe.task.data} holds no data of silo {sorted(strangers)[0]!r}; its silos are {', '.join(known[:10])}: "
+            f"give --silos their number, or --app with your own silos' data"
+        )
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; choose a new folder, or remove it (its keys cannot be made again)")
     server, ca = folder / "server", folder / "ca"
