@@ -315,17 +315,12 @@ class RunDirectory:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         """Record how it ended, if it did before `finish`, and let other processes at the folder again."""
-        hidden = isinstance(error, SystemError) and _from_interrupt(error)
-        if hidden:
-            error = KeyboardInterrupt()
         if error is not None and self._begun:
             reason = str(error) if isinstance(error, FeducaError) else f"{type(error).__name__}: {error}"
             self.fail(reason, "failed" if isinstance(error, Exception) else "interrupted")
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        if hidden:
-            raise KeyboardInterrupt from None
 
     def _usable(self, path: Path, theta: Array, silos: Sequence[str]) -> tuple[Checkpoint, dict[str, bytes]]:
         """The checkpoint at `path` with the record text it stands on, or a CheckpointError that says why not."""
@@ -372,13 +367,6 @@ class RunDirectory:
 
     def _write(self, name: str, value: Any) -> None:
         write_whole(self.path / name, json.dumps(value, indent=1))
-
-
-def _from_interrupt(error: BaseException | None) -> bool:
-    """Ctrl-C inside Python code that compiled code (a numba kernel's) calls comes out as a SystemError caused by it."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _locked(folder: Path, wait: bool) -> int | None:

@@ -171,19 +171,20 @@ def test_an_interrupted_run_says_so_and_goes_on(interrupted):
     assert again.summary == result.summary
 
 
-def test_ctrl_c_that_compiled_code_turned_into_a_system_error_is_an_interruption(tmp_path):
+def test_ctrl_c_that_compiled_code_turned_into_a_system_error_is_an_interruption(tmp_path, monkeypatch):
     """What CPython makes of a KeyboardInterrupt inside a helper that a numba kernel calls."""
 
-    def stop(caused):
-        def watch(record, clients):
-            raise SystemError("returned a result with an exception set") from caused
+    def stopped(name, cause):
+        def follow(*_):
+            raise SystemError("returned a result with an exception set") from cause
 
-        return watch
+        monkeypatch.setattr("feduca.program.kernel.follow", follow)
+        feduca.run({}, SMALL, out=tmp_path / name, task=NumpyTask())
 
     with pytest.raises(KeyboardInterrupt):
-        feduca.run({}, SMALL, out=tmp_path / "torn", task=NumpyTask(), watch=stop(KeyboardInterrupt()))
+        stopped("torn", KeyboardInterrupt())
     with pytest.raises(SystemError):
-        feduca.run({}, SMALL, out=tmp_path / "broken", task=NumpyTask(), watch=stop(ValueError("x")))
+        stopped("broken", ValueError("x"))
     states = {name: runs.state_of(next((tmp_path / name).glob("*/*"))) for name in ("torn", "broken")}
     assert states == {"torn": "interrupted", "broken": "failed"}
 

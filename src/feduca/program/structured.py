@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -120,11 +122,12 @@ class Scaled:
         result = None
         iterations = 0
         for careful in (False, True):
-            attempt = kernel.follow(
-                curve, s, G, active, X0.copy(), row, column, start, np.full(len(start), rho), problem.columns,
-                linear, centre, goal, 0.0 if rho > 0 else RELATIVE, MU_CENTRE if centre else np.inf,
-                careful, 200 if careful else 80,
-            )  # fmt: skip
+            with _interruptible():
+                attempt = kernel.follow(
+                    curve, s, G, active, X0.copy(), row, column, start, np.full(len(start), rho), problem.columns,
+                    linear, centre, goal, 0.0 if rho > 0 else RELATIVE, MU_CENTRE if centre else np.inf,
+                    careful, 200 if careful else 80,
+                )  # fmt: skip
             iterations += attempt[5]
             if result is None or attempt[4] < result[4]:
                 result = attempt
@@ -143,6 +146,20 @@ class Scaled:
             scale = 1.0 if linear else 1.0 / kappa
             bound = dual_bound(problem, weights, xi * scale, lam * (n / kappa * scale), objective)
         return Path(weights, bound, iterations, False)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C inside a Python helper that the compiled kernel calls comes out of it as a SystemError: it is one again."""
+    try:
+        yield
+    except SystemError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def repair(problem: Problem, R: Floats) -> Floats:
