@@ -160,7 +160,7 @@ class _Started:
 def _play(
     chosen: Recipe, seed: int, task: Task | None, directory: RunDirectory | None, watch: Watcher | None, resuming: bool
 ) -> RunResult:
-    device = chosen.engine.device if task is None else "cpu"  # a task made elsewhere is not this run's to count
+    device = chosen.engine.device if chosen.own is None else "cpu"  # where a user's own task computes, nobody told us
     peak.reset(device)
     experiment = build(chosen, seed, task)
     with directory or nullcontext():

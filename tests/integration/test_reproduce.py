@@ -88,23 +88,31 @@ def test_a_small_version_does_not_replace_the_real_one(tmp_path):
 
 
 def test_a_study_of_time_warms_up_and_lets_no_run_go_beside_another(tmp_path, monkeypatch):
-    seen: list[tuple[str, int]] = []
+    seen: list[tuple[str, int, bool]] = []
+    tasks: list[object] = []
     run, run_many = api.run, api.run_many
 
-    def warmed(recipe, **options):
-        if "out" not in options:  # a run of its own comes through here as well
-            seen.append((recipe.mechanism["name"], options["rounds"]))
-        return run(recipe, **options)
+    def one(recipe, settings=None, **options):
+        if (task := options.get("task")) is not None:
+            seen.append((recipe.mechanism["name"], (settings or {}).get("rounds", recipe.rounds), task in tasks))
+            tasks.append(task)
+        return run(recipe, settings, **options)
 
-    def timed(jobs, **options):
-        seen.append(("side by side", len(jobs) if options["lockstep"] > 1 else 1))
+    def many(jobs, **options):
+        assert all(api.is_finished(*job, options["out"]) for job in jobs)  # it reads them back
         return run_many(jobs, **options)
 
-    monkeypatch.setattr(api, "run", warmed)
-    monkeypatch.setattr(api, "run_many", timed)
-    where = {"out": tmp_path, "results": tmp_path}
-    reproduce("cost", smoke=True, keep={"method": ["fedavg", "feduca"]}, lockstep=9, **where)
-    assert seen == [("fedavg", 2), ("side by side", 1), ("feduca", 2), ("side by side", 1)]
+    monkeypatch.setattr(api, "run", one)
+    monkeypatch.setattr(api, "run_many", many)
+    where = {"smoke": True, "keep": {"method": ["fedavg", "feduca"]}, "out": tmp_path, "results": tmp_path}
+    first = reproduce("cost", lockstep=9, **where)
+    rounds = first[0]["rounds"]
+    wanted = [(method, *how) for method in ("fedavg", "feduca") for how in ((2, False), (rounds, True))]
+    assert seen == wanted  # each on a task of its own, which the rounds that do not count have warmed
+    assert [cell["seconds"] for cell in reproduce("cost", **where)] == [cell["seconds"] for cell in first]
+    assert seen == wanted
+    assert reproduce("cost", again=True, **where)[0]["seconds"] != first[0]["seconds"]
+    assert len(seen) == 2 * len(wanted)
 
 
 def test_only_restricts_an_axis_and_says_what_there_is(tmp_path):

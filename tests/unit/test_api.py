@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -166,3 +168,23 @@ def test_a_run_with_the_device_to_itself_says_what_memory_it_took(monkeypatch):
     assert asked == ["cpu"]
     monkeypatch.undo()
     assert "peak_mb" not in feduca.run("quickstart", rounds=1).summary  # nobody counts on a CPU
+
+
+def test_what_an_earlier_run_left_is_not_counted_as_the_next_ones(monkeypatch):
+    class Held:
+        pass
+
+    import torch
+
+    held = Held()
+    held.itself, gone = held, weakref.ref(held)
+    freed = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: freed.append(gone() is None))
+    gc.disable()
+    try:
+        del held
+        feduca.api.peak.reset("cuda")
+    finally:
+        gc.enable()
+    assert freed == [True]

@@ -20,6 +20,7 @@ from feduca.reproduce.study import reproduce
 from feduca.reproduce.summary import device
 from feduca.runs import RunResult
 from feduca.study import cells
+from feduca.timed import timed
 
 METHODS = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws", "feduca", "forced")
 SMOKE: dict[str, Any] = {"rounds": 4, "short": 2}
@@ -43,7 +44,6 @@ def run(
     }
     found |= {"commit": commit(), "rounds": rounds, "precision": chosen["cifar10", "feduca"].engine.precision}
     found["agreement"] = agreement(say)
-    peak.reset("cuda")
     found["cifar10_feduca_s"] = _timed(chosen["cifar10", "feduca"], say)
     found |= {"peak_mb": peak.megabytes("cuda"), "memory": _memory()}
     found["cifar10_fedavg_s"] = _timed(chosen["cifar10", "fedavg"], say)
@@ -128,12 +128,11 @@ def _together(results: Iterable[RunResult]) -> float:
 
 def _timed(recipe: Recipe, say: Say, seed: int = 0, out: Path | None = None) -> float:
     """Seconds of a run's rounds, after two that do not count; with what it writes to `out`, where that is asked for."""
-    task = _tasks.get(key := (recipe.task.model_dump_json(), recipe.engine.model_dump_json(), seed))
+    task = _tasks.get(key := experiment.origin(recipe, seed))
     if task is None:
         _tasks.clear()
         task = _tasks[key] = experiment.make_task(recipe, seed)
-    api.run(recipe, {"rounds": 2}, seed=seed, task=task)
-    result = api.run(recipe, seed=seed, task=task, out=out)
+    result = timed(recipe, seed, task, out)
     seconds = result.summary["seconds"]
     where = f"{recipe.task.data}, {recipe.mechanism['name']}, {recipe.rounds} rounds"
     say(f"{where}: {seconds:.2f} s, accuracy {result.accuracy:.4f}, participation {result.participation:.3f}")

@@ -12,10 +12,11 @@ from typing import Any
 
 from feduca import api, config, effort, runs, splits
 from feduca.errors import ConfigError
-from feduca.experiment import check_here
+from feduca.experiment import check_here, make_task
 from feduca.reproduce.summaries import SummaryFile, Tell, in_order, place, read
 from feduca.reproduce.summary import summarise, taken_over
 from feduca.study import Cell, cells, set_by
+from feduca.timed import timed
 
 STUDIES = (
     "table1",
@@ -37,7 +38,7 @@ STUDIES = (
     "offers-validation",
 )
 
-TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself, after two rounds that do not count
+TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself and starts warm
 
 FREE = ("seeds", "rounds", "engine", "checkpoint")  # how long and where to run is the command line's to say, always
 
@@ -245,9 +246,11 @@ def reproduce(
     for batch in _batches(missing, lockstep):
         watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
         jobs = [(cell.recipe, seed) for cell in batch for seed in cell.recipe.seeds]
-        if name in TIMED and (again or not all(api.is_finished(*job, out) for job in jobs)):
-            api.run(batch[0].recipe, rounds=min(2, batch[0].recipe.rounds))  # loads libraries and compiles
-        finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again))
+        if name in TIMED:
+            for recipe, seed in jobs:
+                if again or not api.is_finished(recipe, seed, out):
+                    timed(recipe, seed, make_task(recipe, seed), out)
+        finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again and name not in TIMED))
         known = file.put([(cell, summarise(cell, [next(finished) for _ in cell.recipe.seeds])) for cell in batch])
         done += len(jobs)
     watch(total, total, "")
