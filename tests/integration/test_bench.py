@@ -103,3 +103,4 @@ def test_the_gpu_benchmark_goes_through_and_saves_on_the_way(tmp_path, monkeypat
     table = json.loads((tmp_path / "table1.json").read_text())
     assert sorted(cell["method"] for cell in table) == sorted(gpu.METHODS)
     assert all(cell["seeds"] == [0, 1, 2] for cell in table)
+    assert found["lockstep_accuracies"] == {cell["method"]: cell["accuracies"] for cell in table}

@@ -48,7 +48,7 @@ def test_the_committed_figures_are_those_of_the_summaries_and_of_the_page():
 @pytest.mark.parametrize("one", DRAWN, ids=lambda one: one.name)
 def test_a_committed_figure_is_small_well_formed_and_says_what_the_code_draws(one):
     committed = (FOLDER / f"{one.name}.svg").read_text()
-    assert len(committed) < 80_000
+    assert len(committed) < 120_000
     assert texts(committed) == texts(svg(one))  # coordinates may differ between versions of matplotlib
 
 

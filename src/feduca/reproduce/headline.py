@@ -25,8 +25,8 @@ ROWS = (  # what README calls it, the study, the method
     ("uniform control, Eq. 2", "table1", "uniform"),
     ("random control, Eq. 2", "table1", "random"),
     ("random control, as far from uniform as FedUCA, Eq. 2", "table1", "random-near"),
-    ("tailored offers, Eq. 1 [^1]", "offers", "least-concession"),
-    ("tailored offers, trained from consensus, Eq. 1 [^1]", "offers", "least-concession, from consensus"),
+    ("tailored offers, least concession, Eq. 1 [^1]", "offers", "least-concession"),
+    ("tailored offers, best mixture from consensus, Eq. 1 [^1]", "offers", "best-mixture, from consensus"),
     ("everybody forced in", "table1", "forced"),
 )
 

@@ -99,9 +99,14 @@ def _side_by_side(figure: Any, cells: Cells) -> Iterator[tuple[Any, Panel]]:
     found = distinct(_panel(cell) for cell in cells)
     for axes, panel in zip(panels(figure, len(found), _across(len(found)), sharey=True, sharex=True), found):
         rows(axes, _methods(cells))
-        words = [named(word) + (" validation examples" if axis == "validation" else "") for axis, word in panel]
-        axes.set_title(", ".join(words) or named(cells[0]["data"]))
+        axes.set_title("\n".join(_said(axis, word) for axis, word in panel) or named(cells[0]["data"]))
         yield axes, panel
+
+
+def _said(axis: str, word: str) -> str:
+    if axis == "split":
+        return f"({word.replace(',', ', ')})"
+    return named(word) + (" validation examples" if axis == "validation" else "")
 
 
 def _across(count: int) -> int:
@@ -110,4 +115,4 @@ def _across(count: int) -> int:
 
 def _height(cells: Cells) -> float:
     count = len(distinct(_panel(cell) for cell in cells))
-    return 0.7 + -(-count // _across(count)) * (0.5 + 0.2 * len(_methods(cells)))
+    return 0.7 + -(-count // _across(count)) * (0.6 + 0.2 * len(_methods(cells)))
