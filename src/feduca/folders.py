@@ -8,7 +8,7 @@ from pathlib import Path
 
 from feduca.errors import DataError
 
-DATA_SETS = ("digits", "fmnist", "cifar10", "cifar100", "20news")  # that the library reads itself
+DATA_SETS = ("digits", "fmnist", "cifar10", "cifar100", "20news", "20news-whole")  # that the library reads itself
 TABLES = (".csv", ".parquet")
 ARCHIVE = ".npz"
 GLOBAL_TEST = "global-test"

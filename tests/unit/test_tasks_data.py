@@ -276,6 +276,11 @@ def test_the_vocabulary_is_that_of_the_training_messages(tmp_path, monkeypatch):
     assert data.vocabulary == 5
     assert [row[row > 0].tolist() for row in data.x_train] == [[moon, nurse], [moon, moon, rocket]]
     assert [row[row > 0].tolist() for row in data.x_test] == [[nurse, 1], [1, 1, 1, moon]]
+    whole = load("20news-whole", str(tmp_path))  # with "From: me", which both training messages have
+    assert (data.name, whole.name) == ("20news", "20news-whole")
+    start, moon, nurse = [3, 4], 2, 5
+    assert [row[row > 0].tolist() for row in whole.x_train][0] == [*start, moon, nurse]
+    assert [row[row > 0].tolist() for row in whole.x_test][0] == [*start, nurse, 1]
 
 
 def test_messages_in_each_others_groups_are_refused(tmp_path, monkeypatch):

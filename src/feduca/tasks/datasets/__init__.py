@@ -36,6 +36,7 @@ LOADERS: dict[str, Callable[[str | None], Dataset]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "20news": newsgroups,
+    "20news-whole": functools.partial(newsgroups, whole=True),
 }
 
 FILES = {  # where each one's files must lie (DIR: the data directory), and where they come from
@@ -44,6 +45,7 @@ FILES = {  # where each one's files must lie (DIR: the data directory), and wher
     "cifar10": f"DIR/cifar-10-batches-bin, or cifar-10-batches-py: cifar-10-binary.tar.gz from {CIFAR_HOME}",
     "cifar100": f"DIR/cifar-100-binary, or cifar-100-python: cifar-100-binary.tar.gz from {CIFAR_HOME}",
     "20news": f"DIR/20news-bydate-train and DIR/20news-bydate-test: {NEWS_HOME}",
+    "20news-whole": "the same, with headers, quotes and signatures left in",
 }
 
 
@@ -71,6 +73,7 @@ def available(data_dir: str | None = None) -> dict[str, Path | None]:
         "cifar10": [home / "cifar-10-batches-bin", home / "cifar-10-batches-py"],
         "cifar100": [home / "cifar-100-binary", home / "cifar-100-python"],
         "20news": [home / "20news-bydate-train"],
+        "20news-whole": [home / "20news-bydate-train"],
     }
     probe = {"fmnist": "train-images-idx3-ubyte*"}
     return {

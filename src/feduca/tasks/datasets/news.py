@@ -1,8 +1,8 @@
 """20 Newsgroups, the version split by date, from its official folders: one folder per group, one file per message.
 
-What gives the group away without reading the message is stripped: the header, quoted lines and the signature. The rest
-is lower-cased and cut into words; the 20 000 commonest words of the training messages are known, of each message the
-first 200 words are kept.
+What gives the group away without reading the message is stripped, unless the whole of it is asked for: the header, quoted
+lines and the signature. The rest is lower-cased and cut into words; the 20 000 commonest words of the training messages are
+known, of each message the first 200 words are kept.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+")
 QUOTED = re.compile(r"(writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>)")
 
 
-def newsgroups(data_dir: str | None = None) -> Dataset:
+def newsgroups(data_dir: str | None = None, *, whole: bool = False) -> Dataset:
     """20 Newsgroups: 11 314 messages to deal and 7 532 later ones to test with, as word numbers `[n, 200]`."""
     home = folder(data_dir)
     parts = {split: _messages(home / f"20news-bydate-{split}", split) for split in EXPECTED}
     (train, y_train, groups), (test, y_test, _) = parts["train"], parts["test"]
-    train_words, test_words = ([words(body(text)) for text in texts] for texts in (train, test))
+    train_words, test_words = ([words(text if whole else body(text)) for text in texts] for texts in (train, test))
     known = vocabulary(train_words, WORDS)
     return Dataset(
-        "20news",
+        "20news-whole" if whole else "20news",
         encode(train_words, known, LENGTH),
         y_train,
         encode(test_words, known, LENGTH),
