@@ -279,8 +279,8 @@ def test_the_vocabulary_is_that_of_the_training_messages(tmp_path, monkeypatch):
     whole = load("20news-whole", str(tmp_path))  # with "From: me", which both training messages have
     assert (data.name, whole.name) == ("20news", "20news-whole")
     start, moon, nurse = [3, 4], 2, 5
-    assert [row[row > 0].tolist() for row in whole.x_train][0] == [*start, moon, nurse]
-    assert [row[row > 0].tolist() for row in whole.x_test][0] == [*start, nurse, 1]
+    firsts = [x[0][x[0] > 0].tolist() for x in (whole.x_train, whole.x_test)]
+    assert firsts == [[*start, moon, nurse], [*start, nurse, 1]]
 
 
 def test_messages_in_each_others_groups_are_refused(tmp_path, monkeypatch):

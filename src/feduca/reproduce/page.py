@@ -38,9 +38,10 @@ How to read it:
   about as far from uniform as FedUCA's are), `forced` (FedAvg with everybody made to join: the ceiling), `feduca-fresh` and
   `feduca-maximum` (the weights just solved are the ones used; as many participants as can be).
 - A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by
-  side). That changes float rounding, which is not harmless over a hundred rounds: [findings](findings.md#how-far-two-sittings-are-apart)
-  has the same runs twice. The errors of the claims below are over seeds and contain it. `seconds` of a run that had company are its
-  share of the time; in cells of older commits they are those of all of them together. (`cost` has every run alone.)
+  side). That changes float rounding, which is not harmless over a hundred rounds:
+  [findings](findings.md#how-far-two-sittings-are-apart) has the same runs twice. The errors of the claims below are over seeds
+  and contain it. `seconds` of a run that had company are its share of the time; in cells of older commits they are those of
+  all of them together. (`cost` has every run alone.)
 """
 
 ABOUT = {
