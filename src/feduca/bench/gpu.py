@@ -67,15 +67,14 @@ def run(
     whole = [(recipe.with_settings({"rounds": rounds}), seed) for recipe, seed in jobs]
     found["lockstep_21_runs_s"] = _together(api.run_many(whole, out=out, lockstep=TOGETHER))
     say(f"{len(jobs)} runs of {rounds} rounds in lockstep: {found['lockstep_21_runs_s']:.1f} s")
-    rows = (
-        reproduce(  # finds these runs done: what was computed for a benchmark is also seven rows of the paper's table
-            "table1",
-            settings=changes,
-            keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": list(METHODS)},
-            out=out,
-            results=out,
-            lockstep=TOGETHER,
-        )
+    # What was computed for a benchmark is also seven rows of the paper's table: this finds the runs done.
+    rows = reproduce(
+        "table1",
+        settings=changes,
+        keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": list(METHODS)},
+        out=out,
+        results=out,
+        lockstep=TOGETHER,
     )
     found["lockstep_accuracies"] = {row["method"]: row["accuracies"] for row in rows}  # how far another sitting is off
     return found
