@@ -19,6 +19,7 @@ from feduca.reproduce.figures.style import (
     numbers,
     panels,
     rows,
+    split,
 )
 from feduca.reproduce.summary import alone
 from feduca.reproduce.tables import Cell, Cells
@@ -105,7 +106,7 @@ def _side_by_side(figure: Any, cells: Cells) -> Iterator[tuple[Any, Panel]]:
 
 def _said(axis: str, word: str) -> str:
     if axis == "split":
-        return f"({word.replace(',', ', ')})"
+        return split(word)
     return named(word) + (" validation examples" if axis == "validation" else "")
 
 

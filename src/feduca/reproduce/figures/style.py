@@ -63,7 +63,12 @@ def named(word: str) -> str:
 
 
 def title(place: Place) -> str:
-    return f"{named(place[0])} ({place[1].replace(',', ', ')})"
+    return f"{named(place[0])} {split(place[1])}"
+
+
+def split(word: str) -> str:
+    """`0.5,1.0` as it is written beside a data set."""
+    return f"({word.replace(',', ', ')})"
 
 
 def dash(index: int) -> Any:
