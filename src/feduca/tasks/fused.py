@@ -17,6 +17,7 @@ from torch import Tensor
 
 from feduca.tasks import kernels, step_kernels
 from feduca.tasks.batches import Plan
+from feduca.tasks.capture import captured
 from feduca.tasks.kernels import ConvShape
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, is_plain
@@ -193,7 +194,7 @@ class Trainer:
     ) -> dict[str, Tensor]:
         """Train the models `entries` by the plan."""
         if self.flat.is_cuda and self.graph is None:
-            self._capture()
+            self.graph = captured(self.step, self.step_number, self.unroll)
         self.network.load(self.flat, entries)
         if self.anchor is not None and anchor is not None:
             self.network.load(self.anchor, anchor)
@@ -212,19 +213,6 @@ class Trainer:
             for _ in range(self.steps // self.unroll):
                 self.graph.replay()
         return self.network.save(self.flat)
-
-    def _capture(self) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # compiles the kernels and lets libraries take their workspaces
-                self.step_number.zero_()
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for _ in range(self.unroll):
-                self.step()
 
     def step(self) -> None:
         """One step of all clients, on the fixed buffers."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from feduca.tasks.batches import Plan
 from feduca.tasks.buffers import Buffers, Unreached
+from feduca.tasks.capture import captured
 from feduca.tasks.layout import Layout
 from feduca.tasks.metrics import Criterion, objective
 from feduca.tasks.networks import StackedModel, kernels_at
@@ -76,7 +77,7 @@ class AutogradTrainer:
     def run(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
         """Train the models `theta[K, size]` by the plan."""
         if self.pool.x.is_cuda and self.graph is None:
-            self._capture()
+            self.graph = captured(self.step, self.step_number)
         with torch.no_grad():
             start = self.layout.unpack(theta)
             pull = None if self.anchor is None or anchor is None else self.layout.unpack(anchor)
@@ -102,18 +103,6 @@ class AutogradTrainer:
         with torch.no_grad():
             trained = self.models.entries
             return self.layout.pack({**trained, **unreached.after(self.models.extra, trained)})
-
-    def _capture(self) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                self.step_number.zero_()
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.step()
 
     def step(self) -> None:
         """One step of all clients on the fixed buffers, without a word from the host."""
