@@ -363,6 +363,16 @@ def test_a_wide_spread_makes_a_figure_neither_the_papers_nor_not():
     assert words == [HOLDS, UNTESTED, UNTESTED, FAILS]
 
 
+def test_a_model_without_the_papers_weights_says_nothing_of_its_level():
+    at = {"data": "cifar100", "split": "0.5,1.0", "method": "feduca"}
+    scratch = {"model": "resnet18", "weights": "from scratch (no ImageNet weights found)"}
+    level = BY_TEXT["FedUCA reaches 42.50 % on CIFAR-100 (0.5,1.0)"]
+    assert level.judge(edited("table1", learns(0.30, 0.01), **at)).word == FAILS
+    found = level.judge(edited("table1", learns(0.30, 0.01) | scratch, **at))
+    assert found.word == UNTESTED
+    assert found.why.endswith("; from scratch, the paper's from ImageNet")
+
+
 def test_participation_is_judged_by_its_own_spread():
     """Seed by seed where both have it; five points, however many seeds, where one has not."""
     more = BY_TEXT["FedUCA keeps more clients than any baseline on CIFAR-10 (0.5,1.0)"]

@@ -75,6 +75,15 @@ def test_cost_is_over_fedavg_and_beside_the_papers():
     assert lines[-1] == "| feduca | 12.0 | +20.0 | +21.6 | 812 | 5575 | 5654 |"
 
 
+def test_a_model_without_the_papers_weights_says_so_in_its_row():
+    scratch = {"data": "cifar100", "model": "resnet18", "weights": "from scratch (no ImageNet weights found)"}
+    labels = {"data": "cifar100", "split": "0.5,1.0", "method": "feduca"}
+    for name in ("table1", "participation"):
+        assert "cifar100, from scratch" in table(name, [cell(labels, **scratch)])
+        assert "scratch" not in table(name, [cell(labels, **scratch | {"weights": "ImageNet (torchvision)"})])
+        assert "scratch" not in table(name, [cell(labels, **scratch | {"model": "cnn", "weights": "from scratch"})])
+
+
 def test_rules_stand_side_by_side():
     cells = [
         cell({"data": "fmnist", "rule": rule, "method": "fedavg"}, participation_mean=share)

@@ -80,6 +80,14 @@ def test_a_summary_of_two_seeds():
     assert found["seconds_allocate"] == pytest.approx(15.0)
 
 
+def test_a_summary_says_what_the_model_started_from(tmp_path):
+    (tmp_path / "env.json").write_text('{"task": {"model": "resnet18", "weights": "ImageNet (torchvision)"}}')
+    cell = Cell({"method": "feduca"}, RECIPE)
+    found = summarise(cell, [replace(run(0), run_dir=tmp_path)])
+    assert (found["model"], found["weights"]) == ("resnet18", "ImageNet (torchvision)")
+    assert summarise(cell, [run(0)])["weights"] is None  # kept nowhere
+
+
 def test_without_a_program_nothing_is_short():
     bare = run(0)
     bare = replace(bare, clients=[{**record, "slack": None} for record in bare.clients])

@@ -12,7 +12,7 @@ from typing import Any
 
 from feduca.reproduce.commands import commands, console, not_run
 from feduca.reproduce.page import changes, device, filled
-from feduca.reproduce.tables import NOTHING, Cells, axes_of, markdown
+from feduca.reproduce.tables import NOTHING, Cells, axes_of, label, markdown
 from feduca.reproduce.writer import main
 
 COLUMNS = (  # title, key, decimals of a percentage
@@ -33,8 +33,7 @@ def table(cells: Cells, quitting: bool = False) -> str:
     axes = axes_of(cells)
     columns = [column for column in COLUMNS if quitting or column[1] != "members_share"]
     rows = [
-        [*(cell["labels"].get(axis, "") for axis in axes), *(_shown(cell.get(key), n) for _, key, n in columns)]
-        for cell in cells
+        [*(label(cell, axis) for axis in axes), *(_shown(cell.get(key), n) for _, key, n in columns)] for cell in cells
     ]
     return markdown([*axes, *(title for title, _, _ in columns)], rows, len(axes))
 

@@ -32,6 +32,7 @@ How to read it:
   percent, ± the standard deviation over seeds (of participation, where the summary holds every seed's). *Eq. 1 holds* is how
   often the shared model really was better for a silo, whichever rule was in force.
 - `paper` is what the paper prints, `difference` is ours minus the paper's in points, `-` means that there is no such figure.
+- `from scratch`: the paper's ResNet-18 starts from ImageNet's weights, ours, where none could be had, from random ones.
 - Baselines decide by Eq. 1, FedUCA by Eq. 2, as in the paper. Where a silo sits out, the server goes on with its last model
   under the baselines and with its last update under FedUCA; `schedules` has all methods with updates.
 - Rows that are ours: `uniform` and `random` weights under FedUCA's rule (the controls; `random-near` draws them from Dir(3.8),

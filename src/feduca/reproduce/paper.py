@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 SPLITS = ("0.5,1.0", "1.0,1.0")
 
 _TABLE_2 = {  # percent: CIFAR-10 (.5, 1.), F-MNIST (.5, 1.), CIFAR-100 (.5, 1.) and the spread over three seeds
@@ -70,3 +73,8 @@ COST = {  # seconds, MB on an RTX A5000, CIFAR-10, 100 rounds; 6 of FedUCA's sec
     "incfl": (4718, 5640),
     "aaggff": (4761, 5640),
 }
+
+
+def from_scratch(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell's model started from random weights where the paper's, the ResNet-18, started from ImageNet's."""
+    return cell.get("model") == "resnet18" and str(cell.get("weights")).startswith("from scratch")

@@ -39,6 +39,7 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "train": _start(cell, frozenset({"test_share"})),  # the global test set does not care how a silo judges
         "mechanism": config["mechanism"]["name"],
         "clients": config["task"]["clients"],
+        **_model(results[0]),
         "n_s": config["mechanism"].get("n_s"),
         "schedule": config["mechanism"].get("schedule"),
         "rule": config["participation"]["rule"],
@@ -79,6 +80,12 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "experiment": experiment(cell.recipe),
         "commit": _commit(results),
     }
+
+
+def _model(result: RunResult) -> dict[str, Any]:
+    """Which model was trained, and from which weights: a ResNet's may be published ones or, for want of them, random."""
+    told = {} if result.run_dir is None else runs.task_of(result.run_dir)
+    return {"model": told.get("model"), "weights": told.get("weights")}
 
 
 def _commit(results: Sequence[RunResult]) -> str | None:

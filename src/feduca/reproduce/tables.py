@@ -30,7 +30,7 @@ def table(name: str, cells: Cells) -> str:
         columns = tuple(column for column in columns if column is not _SEEDS)
     return markdown(
         [*axes, *(title for title, _ in columns)],
-        [[*(cell["labels"].get(a, "") for a in axes), *(show(cell) for _, show in columns)] for cell in cells],
+        [[*(label(cell, a) for a in axes), *(show(cell) for _, show in columns)] for cell in cells],
         len(axes),
     )
 
@@ -47,6 +47,12 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int) -
 def axes_of(cells: Cells) -> list[str]:
     """What the cells of a study differ in; which part of it they belong to is said elsewhere."""
     return [axis for axis in dict.fromkeys(a for cell in cells for a in cell["labels"]) if axis != "study"]
+
+
+def label(cell: Cell, axis: str) -> str:
+    """Where a cell stands on an axis; data on which the model starts otherwise than the paper's say so."""
+    found = cell["labels"].get(axis, "")
+    return f"{found}, from scratch" if axis == "data" and paper.from_scratch(cell) else found
 
 
 def known(values: Sequence[float | None] | None) -> list[float]:
@@ -203,9 +209,9 @@ def _cost(cells: Cells) -> tuple[Column, ...]:
 
 def _participation(cells: Cells) -> str:
     """Methods down, data and split across; the paper's figure in parentheses."""
-    places = list(dict.fromkeys((cell["labels"]["data"], cell["labels"]["split"]) for cell in cells))
+    places = list(dict.fromkeys((label(cell, "data"), cell["labels"]["split"]) for cell in cells))
     methods = list(dict.fromkeys(cell["labels"]["method"] for cell in cells))
-    found = {(c["labels"]["data"], c["labels"]["split"], c["labels"]["method"]): c for c in cells}
+    found = {(label(c, "data"), c["labels"]["split"], c["labels"]["method"]): c for c in cells}
 
     def show(cell: Cell | None) -> str:
         if cell is None:

@@ -25,7 +25,9 @@ from feduca.reproduce.claims.judging import (
     Summaries,
     Verdict,
     accuracy,
+    accuracy_level,
     block,
+    caveats,
     cells,
     change,
     columns,
@@ -36,7 +38,6 @@ from feduca.reproduce.claims.judging import (
     find,
     from_runs,
     gain,
-    level,
     near,
     need,
     pct,
@@ -45,7 +46,6 @@ from feduca.reproduce.claims.judging import (
     positive,
     printed,
     rivals,
-    seeds,
     share,
     shares,
     study,
@@ -65,7 +65,7 @@ def _ahead(ours: Cell, others: Iterable[Cell], beside: str = "") -> Verdict:
     mine, best = accuracy(ours), accuracy(rival)
     lead = difference(mine, best)
     against = f"{pct(mine.mean)} against {pct(best.mean)} ({NAMES[rival['method']]})"
-    return Verdict(positive(lead), f"{change(lead)}: {against}{beside}{seeds(ours, rival)}")
+    return Verdict(positive(lead), f"{change(lead)}: {against}{beside}{caveats(ours, rival)}")
 
 
 def _leads(summaries: Summaries, ahead: str, behind: str) -> dict[str, Difference]:
@@ -149,7 +149,7 @@ def _level(data: str, split: str, method: str) -> Claim:
         spread = "" if ours.std is None else f" (± {100 * ours.std:.1f})"
         off = difference(ours, theirs)
         error = f"{100 * off.value:+.1f} ± {100 * off.error:.1f} points"
-        return Verdict(level(off), f"ours {pct(ours.mean)}{spread}, {error}{seeds(cell)}")
+        return Verdict(accuracy_level(cell, theirs), f"ours {pct(ours.mean)}{spread}, {error}{caveats(cell)}")
 
     text = f"{NAMES[method]} reaches {100 * theirs.mean:.2f} % on {place(data, split)}"
     return from_runs(_where(data), text, "the paper's figure", judge)
@@ -297,7 +297,7 @@ def _memory(summaries: Summaries) -> Verdict:
     more, better = difference(shares(kept), shares(without)), difference(accuracy(kept), accuracy(without))
     word = every((positive(more), positive(better)))
     found = _listed({"participation": more, "accuracy": better})
-    return Verdict(word, f"with memory minus without, in points: {found}{seeds(kept, without)}")
+    return Verdict(word, f"with memory minus without, in points: {found}{caveats(kept, without)}")
 
 
 def _steady(summaries: Summaries) -> Verdict:

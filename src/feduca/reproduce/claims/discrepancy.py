@@ -18,11 +18,11 @@ from feduca.reproduce.claims.judging import (
     Summaries,
     Verdict,
     block,
+    caveats,
     cells,
     curve,
     find,
     from_runs,
-    seeds,
     spread_error,
     table,
 )
@@ -61,7 +61,7 @@ def _of(data: str) -> list[Claim]:
         worst = max(known(_curve(summaries, data)))
         word = HOLDS if worst <= pointwise / 2 else DIRECTION if worst <= pointwise else FAILS
         return Verdict(
-            word, f"largest round {worst:.3f} of {pointwise:.2f} (mean over seeds){seeds(_cell(summaries, data))}"
+            word, f"largest round {worst:.3f} of {pointwise:.2f} (mean over seeds){caveats(_cell(summaries, data))}"
         )
 
     def on_average(summaries: Summaries) -> Verdict:

@@ -20,6 +20,7 @@ from feduca.reproduce.claims.judging import (
     accuracy,
     at_most,
     both,
+    caveats,
     change,
     difference,
     entry,
@@ -30,7 +31,6 @@ from feduca.reproduce.claims.judging import (
     pct,
     positive,
     proved,
-    seeds,
     share,
     shares,
     sized,
@@ -48,7 +48,7 @@ def _level(inflation: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         cell = need(summaries, "misreporting", inflation=inflation)
         word, off = both(cell, Figure(theirs, spread, 3), part)
-        return Verdict(word, f"ours {pct(share(cell))} and {pct(accuracy(cell).mean)}{off}{seeds(cell)}")
+        return Verdict(word, f"ours {pct(share(cell))} and {pct(accuracy(cell).mean)}{off}{caveats(cell)}")
 
     text = f"everybody inflating by {inflation} % leaves {pct(part)} participation and {pct(theirs)} accuracy"
     return from_runs(WHERE, text, "both the paper's figures", judge)
@@ -62,13 +62,13 @@ def _fewer(summaries: Summaries) -> Verdict:
     truthful, inflated = (need(summaries, "misreporting", inflation=level) for level in ("0", "5"))
     fewer = difference(shares(inflated), shares(truthful))
     theirs = difference(*(exact(paper.MISREPORTING[level][1]) for level in ("5", "0")))
-    return Verdict(sized(fewer, theirs, CLOSE_SHARE), f"{change(fewer)}{seeds(truthful)}")
+    return Verdict(sized(fewer, theirs, CLOSE_SHARE), f"{change(fewer)}{caveats(truthful)}")
 
 
 def _worse(summaries: Summaries) -> Verdict:
     truthful, inflated = (need(summaries, "misreporting", inflation=level) for level in ("0", "5"))
     worse = difference(accuracy(inflated), accuracy(truthful))
-    return Verdict(sized(worse, difference(_printed("5"), _printed("0"))), f"{change(worse)}{seeds(truthful)}")
+    return Verdict(sized(worse, difference(_printed("5"), _printed("0"))), f"{change(worse)}{caveats(truthful)}")
 
 
 def _collapse(summaries: Summaries) -> Verdict:
@@ -77,7 +77,7 @@ def _collapse(summaries: Summaries) -> Verdict:
     fewer, worse = difference(shares(cell), shares(truthful)), difference(accuracy(cell), accuracy(truthful))
     ours = f"ours {pct(share(cell))} participation, {pct(accuracy(cell).mean)} accuracy"
     beside = f"against truthful {100 * fewer.value:+.1f} and {100 * worse.value:+.1f} points"
-    return Verdict(word, f"{ours}; {beside}{seeds(cell)}")
+    return Verdict(word, f"{ours}; {beside}{caveats(cell)}")
 
 
 def _infeasible(summaries: Summaries) -> Verdict:
@@ -88,7 +88,7 @@ def _infeasible(summaries: Summaries) -> Verdict:
     beside = f"truthful {pct(entry(truthful, 'fallbacks') / entry(truthful, 'rounds'))}"
     if cell.get("short_share") is not None:
         words += f"; {pct(cell['short_share'])} of the demands were not met in full"
-    return Verdict(positive(Difference(called - 0.5, 0.05)), f"{words}; {beside}{seeds(cell)}")
+    return Verdict(positive(Difference(called - 0.5, 0.05)), f"{words}; {beside}{caveats(cell)}")
 
 
 def _audit(summaries: Summaries) -> Mapping[str, Any]:

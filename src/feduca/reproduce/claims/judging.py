@@ -52,8 +52,9 @@ RULES = (
     " direction`: clear, of the same sign and another size. `does not hold`: clear and the other way, or the size or level"
     " that the paper states lies outside the error. What our errors leave open is `not testable here`, with a reason that"
     " begins with *undecided*: zero (or the opposite) and what the paper says are both inside the error, or a level is"
-    " inside it and more than five points off, or the error is more than ten. A claim about several columns holds if it does"
-    " in each, and fails if it does so in one."
+    " inside it and more than five points off, or the error is more than ten, or an accuracy is that of a model trained from"
+    " scratch where the paper's was not. A claim about several columns holds if it does in each, and fails if it does so in"
+    " one."
 )
 
 
@@ -278,6 +279,11 @@ def level(off: Difference, close: float = CLOSE) -> str:
     return HOLDS if abs(off.value) <= FAR and off.error <= WIDE else UNDECIDED
 
 
+def accuracy_level(cell: Cell, theirs: Figure) -> str:
+    """The same for an accuracy; a model that starts otherwise than the paper's says nothing of the level it would reach."""
+    return UNDECIDED if paper.from_scratch(cell) else level(difference(accuracy(cell), theirs))
+
+
 def share_level(cell: Cell, theirs: float) -> str:
     return level(difference(shares(cell), exact(theirs)), CLOSE_SHARE)
 
@@ -307,12 +313,12 @@ def gain(ahead: Cell, behind: Cell, theirs: tuple[Figure, Figure]) -> Verdict:
     ours = accuracy(ahead), accuracy(behind)
     lead = difference(*ours)
     levels = f"{pct(ours[0].mean)} against {pct(ours[1].mean)}"
-    return Verdict(sized(lead, difference(*theirs)), f"{change(lead)}: {levels}{seeds(ahead, behind)}")
+    return Verdict(sized(lead, difference(*theirs)), f"{change(lead)}: {levels}{caveats(ahead, behind)}")
 
 
 def both(cell: Cell, theirs: Figure, part: float) -> tuple[str, str]:
     """The verdict on an accuracy and a participation that the paper gives together, and which of them is off."""
-    words = {"accuracy": level(difference(accuracy(cell), theirs)), "participation": share_level(cell, part)}
+    words = {"accuracy": accuracy_level(cell, theirs), "participation": share_level(cell, part)}
     missed = [name for name, word in words.items() if word == FAILS]
     return every(words.values()), f"; off: {' and '.join(missed)}" if missed else ""
 
@@ -372,12 +378,14 @@ def place(data: str, split: str) -> str:
     return f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
 
 
-def seeds(*chosen: Cell) -> str:
-    """Said where a verdict rests on single seeds."""
-    return "; one seed" if min(len(cell["seeds"]) for cell in chosen) == 1 else ""
+def caveats(*chosen: Cell) -> str:
+    """Said where a verdict rests on single seeds, or on a model that starts otherwise than the paper's."""
+    single = "; one seed" if min(len(cell["seeds"]) for cell in chosen) == 1 else ""
+    return single + ("; from scratch, the paper's from ImageNet" if any(map(paper.from_scratch, chosen)) else "")
 
 
 def unknown(*chosen: Cell) -> str:
     """The same about participation, also where several seeds' spread was not recorded."""
-    unrecorded = any(shares(cell).std is None for cell in chosen)
-    return seeds(*chosen) or ("; spread over seeds not recorded" if unrecorded else "")
+    several = min(len(cell["seeds"]) for cell in chosen) > 1
+    unrecorded = several and any(shares(cell).std is None for cell in chosen)
+    return caveats(*chosen) + ("; spread over seeds not recorded" if unrecorded else "")

@@ -23,6 +23,7 @@ from feduca.reproduce.claims.judging import (
     Verdict,
     accuracy,
     both,
+    caveats,
     cells,
     change,
     columns,
@@ -36,7 +37,6 @@ from feduca.reproduce.claims.judging import (
     need,
     pct,
     positive,
-    seeds,
     share,
     share_level,
     shares,
@@ -55,7 +55,7 @@ def _deltas(summaries: Summaries) -> dict[str, Cell]:
 
 
 def _shares(found: dict[str, Cell]) -> str:
-    return ", ".join(f"{delta}: {pct(share(cell))}" for delta, cell in found.items()) + seeds(*found.values())
+    return ", ".join(f"{delta}: {pct(share(cell))}" for delta, cell in found.items()) + caveats(*found.values())
 
 
 def _delta_level(delta: str) -> Claim:
@@ -65,7 +65,7 @@ def _delta_level(delta: str) -> Claim:
         cell = need(summaries, "delta", delta=delta)
         kept = [share(other) for other in cells(summaries, "delta")]
         span = f"at any delta {pct(min(kept))} to {pct(max(kept))}"
-        return Verdict(share_level(cell, theirs), f"ours {pct(share(cell))} ({span}){seeds(cell)}")
+        return Verdict(share_level(cell, theirs), f"ours {pct(share(cell))} ({span}){caveats(cell)}")
 
     text = f"participation is about {100 * theirs:.0f} % at delta = {delta} (CIFAR-10)"
     return from_runs("Section 4.1", text, "the paper's figure", judge)
@@ -116,7 +116,7 @@ def _listed(gaps: dict[str, float]) -> str:
 
 
 def _gap_seeds(summaries: Summaries) -> str:
-    return seeds(*(cells(summaries, "jensen") or cells(summaries, "delta")))
+    return caveats(*(cells(summaries, "jensen") or cells(summaries, "delta")))
 
 
 def _gap_peak(which: str) -> Claim:
@@ -191,7 +191,7 @@ def _strategy_level(data: str, n_s: str) -> Claim:
     def judge(summaries: Summaries) -> Verdict:
         cell = _strategy(summaries, data, n_s)
         word, off = both(cell, Figure(theirs, 0.0, 3), part)
-        return Verdict(word, f"ours {pct(accuracy(cell).mean)} and {pct(share(cell))}{off}{seeds(cell)}")
+        return Verdict(word, f"ours {pct(accuracy(cell).mean)} and {pct(share(cell))}{off}{caveats(cell)}")
 
     text = f"n_s = {n_s} reaches {pct(theirs)} accuracy and {pct(part)} participation on {DATA[data]}"
     return from_runs("Section 4.2, table", text, "both the paper's figures", judge)
@@ -211,12 +211,12 @@ def _more_strategies(data: str) -> list[Claim]:
         few, many = _strategy(summaries, data, "1"), _strategy(summaries, data, "5")
         moved = difference(shares(many), shares(few))
         words = f"{change(moved)}: {pct(share(few))} to {pct(share(many))}"
-        return Verdict(sized(moved, more, CLOSE_SHARE), f"{words}{fresh(summaries)}{seeds(few, many)}")
+        return Verdict(sized(moved, more, CLOSE_SHARE), f"{words}{fresh(summaries)}{caveats(few, many)}")
 
     def learnt(summaries: Summaries) -> Verdict:
         few, many = _strategy(summaries, data, "1"), _strategy(summaries, data, "5")
         moved = difference(accuracy(many), accuracy(few))
-        return Verdict(sized(moved, better), f"{change(moved)}{seeds(few, many)}")
+        return Verdict(sized(moved, better), f"{change(moved)}{caveats(few, many)}")
 
     def diminishing(summaries: Summaries) -> Verdict:
         row = [_strategy(summaries, data, n) for n in ("1", "5", "10")]
@@ -224,7 +224,9 @@ def _more_strategies(data: str) -> list[Claim]:
         less = Difference(first.value - second.value, max(first.error, second.error))
         gained = sized(first, more, CLOSE_SHARE)
         word = every((HOLDS if gained == DIRECTION else gained, positive(less)))
-        return Verdict(word, f"participation for 1, 5, 10: {', '.join(pct(share(cell)) for cell in row)}{seeds(*row)}")
+        return Verdict(
+            word, f"participation for 1, 5, 10: {', '.join(pct(share(cell)) for cell in row)}{caveats(*row)}"
+        )
 
     size = "clear, and the paper's size; in direction: clear"
     return [
@@ -258,7 +260,7 @@ def _fit(data: str) -> Claim:
             raise Missing(f"run of concavity: {data}")
         r2 = entry(cell, "r2")
         word = HOLDS if r2 >= paper.R2[data] - 0.05 else DIRECTION if r2 > 0.5 else FAILS
-        return Verdict(word, f"ours R^2 = {r2:.2f}{seeds(cell)}")
+        return Verdict(word, f"ours R^2 = {r2:.2f}{caveats(cell)}")
 
     text = f"a concave quadratic fits the measured utilities well on {DATA[data]}: R^2 = {paper.R2[data]}"
     return from_runs("Appendix, concavity", text, "at least the paper's less .05; in direction: above .5", judge)

@@ -25,6 +25,7 @@ from feduca.reproduce.claims.judging import (
     Verdict,
     below,
     block,
+    caveats,
     cells,
     change,
     columns,
@@ -43,7 +44,6 @@ from feduca.reproduce.claims.judging import (
     positive,
     proved,
     rivals,
-    seeds,
     share,
     share_level,
     shares,
@@ -148,7 +148,7 @@ def _collapse(method: str) -> Claim:
         )  # a summary's curve is the mean over seeds: their spread is not known
         back = positive(risen) == HOLDS or late > paper.COLLAPSED + ONE_SEED
         word = FAILS if back else HOLDS if late < paper.COLLAPSED else UNDECIDED
-        return Verdict(word, f"rounds 2-10 {pct(early)}, 71-100 {pct(late)}{seeds(cell)}")
+        return Verdict(word, f"rounds 2-10 {pct(early)}, 71-100 {pct(late)}{caveats(cell)}")
 
     text = f"once clients reject the first averages, {NAMES[method]} does not get them back (CIFAR-10)"
     criterion = "under 12 % in the last thirty rounds; fails if clearly above that, or above rounds 2-10"
