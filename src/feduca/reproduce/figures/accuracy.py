@@ -27,6 +27,7 @@ from feduca.reproduce.figures.style import (
     rows,
     title,
 )
+from feduca.reproduce.paper import from_scratch
 from feduca.reproduce.tables import Cells, theirs
 
 MOST_POINTS = 60  # of a line over the rounds
@@ -81,7 +82,10 @@ def _accuracy(cells: Cells, name: str) -> Drawing:
             axes.set(xlim=(0, 100), xlabel="accuracy, %", title=title(place))
         key_below(figure, {"marker": "o", "label": "ours, ± over seeds"}, PAPER)
 
-    caption = f"{named(cells[0]['data'])}: accuracy, ours and the paper's; whiskers are standard deviations over seeds."
+    ours = "ours (from scratch)" if any(map(from_scratch, cells)) else "ours"
+    caption = (
+        f"{named(cells[0]['data'])}: accuracy, {ours} and the paper's; whiskers are standard deviations over seeds."
+    )
     return Drawing(name, caption, _height(cells), draw)
 
 

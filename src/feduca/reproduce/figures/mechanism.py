@@ -16,6 +16,7 @@ from feduca.reproduce.figures.style import (
     GREY,
     PINK,
     RED,
+    SKY,
     dash,
     diamonds,
     distinct,
@@ -75,11 +76,12 @@ def _by_delta(axes: Any, cells: Cells, ours: Any, printed: Any) -> None:
 
 
 def discrepancy(cells: Cells) -> list[Drawing]:
-    """||alpha - 1/N||^2 over the rounds: a colour per data set, a dash per split, and both bounds."""
+    """||alpha - 1/N||^2 over the rounds: a colour per data set, a dash per split; both bounds, a shade per number of silos."""
     known = [cell for cell in cells if cell.get("discrepancy")]
     if not known:
         return []
     colours = dict(zip(distinct(c["data"] for c in known), (BLUE, RED, GREEN, PINK)))
+    shades = dict(zip(distinct(c.get("clients") for c in known), (BLACK, GREY, SKY)))
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -89,14 +91,14 @@ def discrepancy(cells: Cells) -> list[Drawing]:
             look = {"color": colours[cell["data"]], "ls": dash(splits.index(cell["split"])), "lw": 1.2}
             axes.plot(np.arange(1, len(curve) + 1), curve, **look, label=title((cell["data"], cell["split"])))
         for bound, clients in distinct((round(b, 6), c["clients"]) for c in known if (b := pointwise_bound(c))):
-            axes.axhline(bound, color=BLACK, lw=1, ls=dash(1), label=f"(n_s - 1)/N, N = {clients}")
+            axes.axhline(bound, color=shades[clients], lw=1, ls=dash(1), label=f"(n_s - 1)/N, N = {clients}")
         expected: dict[float, int | None] = {}
         for cell in known:
             if (bound := mean(cell["discrepancy_bound_expected"] or [])) is not None:
                 expected.setdefault(round(bound, 6), cell.get("clients"))
         for bound, clients in expected.items():
             label = "bound in expectation" + (f", N = {clients}" if clients else "")
-            axes.axhline(bound, color=GREY, lw=1, ls=dash(2), label=label)
+            axes.axhline(bound, color=shades[clients], lw=1, ls=dash(2), label=label)
         axes.set(yscale="log", xlabel="round", ylabel="||alpha - 1/N||²")
         low, high = axes.get_ylim()
         ticks = [v for e in range(-4, 1) for m in (1, 2, 5) if low <= (v := m * 10.0**e) <= high]
