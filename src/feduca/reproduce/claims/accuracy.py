@@ -149,7 +149,7 @@ def _level(data: str, split: str, method: str) -> Claim:
         spread = "" if ours.std is None else f" (± {100 * ours.std:.1f})"
         off = difference(ours, theirs)
         error = f"{100 * off.value:+.1f} ± {100 * off.error:.1f} points"
-        return Verdict(accuracy_level(cell, theirs), f"ours {pct(ours.mean)}{spread}, {error}{caveats(cell)}")
+        return Verdict(accuracy_level(cell, off), f"ours {pct(ours.mean)}{spread}, {error}{caveats(cell)}")
 
     text = f"{NAMES[method]} reaches {100 * theirs.mean:.2f} % on {place(data, split)}"
     return from_runs(_where(data), text, "the paper's figure", judge)

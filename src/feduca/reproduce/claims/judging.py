@@ -279,9 +279,9 @@ def level(off: Difference, close: float = CLOSE) -> str:
     return HOLDS if abs(off.value) <= FAR and off.error <= WIDE else UNDECIDED
 
 
-def accuracy_level(cell: Cell, theirs: Figure) -> str:
+def accuracy_level(cell: Cell, off: Difference) -> str:
     """The same for an accuracy; a model that starts otherwise than the paper's says nothing of the level it would reach."""
-    return UNDECIDED if paper.from_scratch(cell) else level(difference(accuracy(cell), theirs))
+    return UNDECIDED if paper.from_scratch(cell) else level(off)
 
 
 def share_level(cell: Cell, theirs: float) -> str:
@@ -318,7 +318,10 @@ def gain(ahead: Cell, behind: Cell, theirs: tuple[Figure, Figure]) -> Verdict:
 
 def both(cell: Cell, theirs: Figure, part: float) -> tuple[str, str]:
     """The verdict on an accuracy and a participation that the paper gives together, and which of them is off."""
-    words = {"accuracy": accuracy_level(cell, theirs), "participation": share_level(cell, part)}
+    words = {
+        "accuracy": accuracy_level(cell, difference(accuracy(cell), theirs)),
+        "participation": share_level(cell, part),
+    }
     missed = [name for name, word in words.items() if word == FAILS]
     return every(words.values()), f"; off: {' and '.join(missed)}" if missed else ""
 
