@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from feduca.errors import InputError
-from feduca.reproduce.figures import drawings, svg, write
+from feduca.reproduce.figures import drawing, drawings, svg, write
 from feduca.reproduce.figures.accuracy import running
 from feduca.reproduce.figures.style import STYLES
 from feduca.reproduce.page import page, read, shown
@@ -48,7 +48,7 @@ def test_the_committed_figures_are_those_of_the_summaries_and_of_the_page():
 @pytest.mark.parametrize("one", DRAWN, ids=lambda one: one.name)
 def test_a_committed_figure_is_small_well_formed_and_says_what_the_code_draws(one):
     committed = (FOLDER / f"{one.name}.svg").read_text()
-    assert len(committed) < 120_000
+    assert len(committed) < 80_000
     assert texts(committed) == texts(svg(one))  # coordinates may differ between versions of matplotlib
 
 
@@ -60,6 +60,11 @@ def test_numbers_in_words_are_not_rounded_with_the_coordinates():
     (one,) = [one for one in DRAWN if one.name == "discrepancy"]
     assert "0.05" in texts(svg(one))
     assert not re.search(r'[ "]\d+\.\d{2}', " ".join(re.findall(r' d="[^"]*"', svg(one))))
+
+
+def test_a_path_keeps_its_strokes_in_fewer_letters():
+    assert drawing._terse("M 1.5 2 L 1.5 5 M 3 4 L 6 4 z") == "M1.5 2V5M3 4L6 4z"
+    assert drawing._terse("M 1 2 L 1 5 L 3 6 ") == "M1 2L1 5L3 6"  # no stroke of its own
 
 
 def test_figures_of_no_summary_go_and_a_bad_folder_is_told(tmp_path):

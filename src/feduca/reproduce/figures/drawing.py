@@ -64,7 +64,15 @@ def svg(drawing: Drawing) -> str:
 
 
 def _small(tag: str) -> str:
-    """A tag, not what it encloses: coordinates rounded, a path on one line, no rotation by nothing."""
+    """A tag, not what it encloses: coordinates rounded, a path terse, no rotation by nothing, no names of groups."""
     tag = re.sub(r"\d+\.\d{2,}", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), tag)
     tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
-    return re.sub(r"\s+", " ", tag)
+    tag = re.sub(r'^<g id="[^"]*"', "<g", tag)  # marks and clips are referred to, groups are not
+    tag = re.sub(r"\s+", " ", tag)
+    return re.sub(r'(?<= d=")[^"]*', lambda path: _terse(path[0]), tag)
+
+
+def _terse(path: str) -> str:
+    """The same strokes in fewer letters: an upright line says where it ends, not once more where it stands."""
+    path = re.sub(r"M (\S+) (\S+) L \1 (\S+)(?= M| ?$)", r"M \1 \2 V \3", path)
+    return re.sub(r" ?([A-Za-z]) ?", r"\1", path).strip()

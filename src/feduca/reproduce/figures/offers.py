@@ -66,13 +66,12 @@ def _gain(name: str, gains: Sequence[tuple[Cell, np.ndarray]]) -> Drawing:
     def draw(figure: Any) -> None:
         for axes, panel in _side_by_side(figure, cells):
             axes.axvline(0, color=BLACK, lw=1)
-            for cell, values in gains:
-                if _panel(cell) == panel:
-                    row = _methods(cells).index(method_of(cell))
-                    x = np.stack([values, values, np.full(len(values), np.nan)], axis=1).ravel()
-                    y = np.tile([row - 0.28, row + 0.28, np.nan], len(values))
-                    axes.plot(x, y, color=colour_of(cell), lw=1)
-                    axes.plot(np.median(values), row, "o", ms=4.5, color=BLACK)
+            here = {_methods(cells).index(method_of(c)): (c, values) for c, values in gains if _panel(c) == panel}
+            for row, (cell, values) in here.items():
+                x = np.stack([values, values, np.full(len(values), np.nan)], axis=1).ravel()
+                y = np.tile([row - 0.28, row + 0.28, np.nan], len(values))
+                axes.plot(x, y, color=colour_of(cell), lw=1)
+            axes.plot([np.median(values) for _, values in here.values()], list(here), "o", ms=4.5, color=BLACK)
         figure.supxlabel("accuracy gained over the model alone, points", fontsize=9)
 
     caption = "What every silo gains over training alone, on data no decision saw"
