@@ -1,7 +1,7 @@
 """Properties of the program that hold for every instance."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from feduca.program import allocate, max_participation
@@ -98,6 +98,7 @@ def test_fits_are_concave_and_no_worse_than_a_line(seed, name):
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(["feasible", "previous", "inflated"]), st.integers(0, 10**6))
+@example("inflated", 682808)  # pieces nearly straight beside curved ones: a percent a step, for a hundred steps
 def test_splines_are_solved_as_well(kind, seed):
     p = draw(kind, 6, 3, seed)
     r, w = nodes(8)

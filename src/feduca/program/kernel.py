@@ -177,7 +177,7 @@ def follow(
     lam, dlam, rhs, rows, least = np.zeros(n_s), np.zeros(n_s), np.zeros(n_s), np.zeros(n_s), np.zeros(n_s)
     M, L, keep = np.zeros((n_s, n_s)), np.zeros((n_s, n_s)), np.zeros(n_s)
     best_X, best_xi, best_lam = X.copy(), xi.copy(), lam.copy()
-    best_gap, best_primal = np.inf, np.inf
+    best_gap, best_primal, progress = np.inf, np.inf, np.inf
 
     _linearise(curve, s, G, active, X, h, g, c)
 
@@ -215,7 +215,7 @@ def follow(
             Z[k, i] = mu / X[k, i]
 
     last_step = 1.0
-    centring, since_best, code, iterations = 0, 0, EXHAUSTED, 0
+    centring, since_progress, code, iterations = 0, 0, EXHAUSTED, 0
     target = 0.0
     for iteration in range(limit):
         iterations = iteration
@@ -298,13 +298,13 @@ def follow(
         proved = gap if regular else min(gap, primal)  # zero multipliers prove zero slack optimal
         good = proved <= max(goal, relative_goal * primal) and mu <= mu_stop
         if gap < best_gap or good:
-            if gap < 0.9 * best_gap:
-                since_best = 0
+            if gap < 0.9 * progress:  # not than a step ago: many small steps are progress, too
+                progress, since_progress = gap, 0
             best_gap, best_primal = gap, primal
             best_X[:] = X
             best_xi[:] = xi
             best_lam[:] = lam
-        since_best += 1
+        since_progress += 1
         if good:
             if not centre or (centring > 0 and largest - smallest <= 1e-6 * mu) or centring >= 12:
                 code = REACHED
@@ -315,7 +315,7 @@ def follow(
         elif centring > 0:  # rounding took over
             code = REACHED
             break
-        if since_best > 15 and iteration > 30:
+        if since_progress > 15 and iteration > 30:
             code = STALLED
             break
 
