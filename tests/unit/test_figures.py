@@ -109,7 +109,12 @@ CELLS = {
     ],
     "offers": [
         cell(
-            {"study": "main", "data": "cifar10", "method": "local"}, rule="never", start="a", deployed_test=[[0.5, 0.6]]
+            {"study": "main", "data": "cifar10", "method": "local"},
+            rule="never",
+            offer="global",
+            mechanism="fedavg",
+            start="a",
+            deployed_test=[[0.5, 0.6]],
         ),
         cell({"study": "main", "data": "cifar10", "method": "least-concession"}, start="a", deployed_test=[[0.7, 0.5]]),
     ],

@@ -777,6 +777,9 @@ def test_cells_are_judged_by_their_neighbours():
     assert offer["gain_worst_mean"] == pytest.approx(-0.05)
     assert "ceiling_accuracy_mean" not in joined[3]
     assert "better_off_share" not in joined[4]  # the floor was not run for that seed
+    fewer = cell("always", [[0.9, 0.9]], seeds=[0], accuracies=[0.8])  # the same task in another study, with one seed
+    for cells_ in ([cell("always"), fewer, joined[2]], [fewer, cell("always"), joined[2]]):
+        assert [c["ceiling_accuracy_mean"] for c in beside(cells_) if len(c["seeds"]) == 2] == pytest.approx([0.7, 0.7])
     own = beside([cell("accuracy", [[0.6], [0.7]], alone_test=[[0.5], [0.5]])])[0]
     assert own["better_off_share"] == 1  # a run that trained the models alone itself needs no neighbour
 

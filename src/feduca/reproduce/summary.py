@@ -224,34 +224,36 @@ def beside(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     The ceiling is the row in which everybody is forced in, the models alone are those of the row in which nobody ever joins (or
     the run's own, where it trained them), both on the same data, split, seeds and local work.
     """
-    forced = {c["train"]: c for c in cells if c.get("train") and _is(c, "always")}
-    solo = {c["start"]: c for c in cells if c.get("start") and _is(c, "never")}
-    return [
-        {**cell, **_ceiling(cell, forced.get(cell.get("train"))), **_better_off(cell, solo.get(cell.get("start")))}
-        for cell in cells
-    ]
+    return [{**cell, **_ceiling(cell, cells), **_better_off(cell, cells)} for cell in cells]
 
 
-def _is(cell: Mapping[str, Any], rule: str) -> bool:
-    return cell["rule"] == rule and cell["offer"] == "global" and cell.get("mechanism") == "fedavg"
+def _neighbour(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], rule: str, key: str) -> Any:
+    """The row of plain averaging under `rule` that shares the cell's `key` and has run all of its seeds, if there is one."""
+    plain = (c for c in cells if tuple(map(c.get, ("rule", "offer", "mechanism"))) == (rule, "global", "fedavg"))
+    same = (c for c in plain if c.get(key) and c[key] == cell.get(key) and set(cell["seeds"]) <= set(c["seeds"]))
+    return next(same, None)
 
 
-def _ceiling(cell: Mapping[str, Any], forced: Mapping[str, Any] | None) -> dict[str, float | None]:
+def _ceiling(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    forced = _neighbour(cell, cells, "always", "train")
     if forced is None:
         return {}
     by_seed = dict(zip(forced["seeds"], forced["accuracies"]))
-    return {"ceiling_accuracy_mean": mean([by_seed.get(seed, np.nan) for seed in cell["seeds"]])}
+    return {"ceiling_accuracy_mean": mean([by_seed[seed] for seed in cell["seeds"]])}
 
 
-def alone(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> list[list[float | None]] | None:
+def alone(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> list[list[float | None]] | None:
     """What each silo of each seed would have had alone: as the run itself knows, or from the row in which nobody ever joins."""
-    if cell.get("alone_test") is not None or solo is None or not solo.get("deployed_test"):
-        return cell.get("alone_test")
+    if cell.get("alone_test") is not None:
+        return cell["alone_test"]
+    solo = _neighbour(cell, cells, "never", "start")
+    if solo is None or not solo.get("deployed_test"):
+        return None
     by_seed = dict(zip(solo["seeds"], solo["deployed_test"]))
-    return [by_seed[seed] for seed in cell["seeds"]] if all(seed in by_seed for seed in cell["seeds"]) else None
+    return [by_seed[seed] for seed in cell["seeds"]]
 
 
-def _better_off(cell: Mapping[str, Any], solo: Mapping[str, Any] | None) -> dict[str, float]:
+def _better_off(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Silos of all seeds together; the worst silo both over everything and as the mean over seeds."""
-    deployed, without = cell.get("deployed_test"), alone(cell, solo)
+    deployed, without = cell.get("deployed_test"), alone(cell, cells)
     return {} if deployed is None or without is None else standing.figures(deployed, without)

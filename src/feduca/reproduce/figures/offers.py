@@ -81,8 +81,7 @@ def _gain(name: str, gains: Sequence[tuple[Cell, np.ndarray]]) -> Drawing:
 
 def _gains(cell: Cell, cells: Cells) -> np.ndarray | None:
     """What each silo of each seed gained over its model alone, on data no decision saw, in points."""
-    solo = (c for c in cells if c["rule"] == "never" and c.get("start") and c["start"] == cell.get("start"))
-    deployed, without = cell.get("deployed_test"), alone(cell, next(solo, None))
+    deployed, without = cell.get("deployed_test"), alone(cell, cells)
     return None if deployed is None or without is None else 100 * (numbers(deployed) - numbers(without)).ravel()
 
 
