@@ -58,6 +58,9 @@ def test_the_promise_of_offers_is_the_committed_one():
     assert all(abs(c["accuracy_mean"] - c["ceiling_accuracy_mean"]) < 0.005 for c in ours)
     worst = min(c["gain_worst"] for c in ours)
     assert f"the worst of 120 ends {-100 * worst:.1f} points below" in text
+    many = {c["method"]: f"{100 * c['deployed_test_mean']:.1f}" for c in cells if c["data"] == "cifar100"}
+    best, alone, forced = (many[m] for m in ("best-mixture, from consensus", "local", "forced"))
+    assert f"models that are {best} % accurate on such data, where they have {alone} alone and {forced} with" in text
 
 
 def test_the_gpu_seconds_are_the_committed_ones():
@@ -103,3 +106,17 @@ def test_how_far_two_sittings_are_apart_is_what_the_two_files_say():
     assert f"FedUCA's by {most['feduca']:.1f} at most, everybody else's by {others:.1f}" in page
     means = [100 * np.mean(found["feduca"]) for found in (table, again)]
     assert f"is {means[0]:.1f} in one and {means[1]:.1f} in the other" in page
+
+
+def test_what_it_costs_is_what_the_summary_says():
+    page = " ".join((ROOT / "docs/findings.md").read_text().split())
+    cost = {c["method"]: c for c in json.loads((ROOT / "results/cost.json").read_text())}
+    slower, memory = (
+        {m: cost[m][key] / cost["fedavg"][key] - 1 for m in cost} for key in ("seconds", "peak_mb")
+    )  # over FedAvg
+    assert f"FedUCA takes {100 * slower['feduca']:.0f} % more time than FedAvg" in page
+    assert f"as long ({100 * slower['uniform']:.0f} %)" in page
+    assert f"it takes {100 * cost['feduca']['seconds_allocate'] / cost['feduca']['seconds']:.1f} %" in page
+    more = cost["feduca"]["peak_mb"] - cost["fedavg"]["peak_mb"]
+    assert f"ours has {more:.0f} MB more" in page
+    assert all(f"Their {100 * memory[m]:.1f} % are that step" in page for m in ("fedprox", "aaggff"))
