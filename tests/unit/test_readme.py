@@ -116,7 +116,11 @@ def test_what_it_costs_is_what_the_summary_says():
     )  # over FedAvg
     assert f"FedUCA takes {100 * slower['feduca']:.0f} % more time than FedAvg" in page
     assert f"as long ({100 * slower['uniform']:.0f} %)" in page
+    curves = cost["uniform"]["seconds"] / cost["forced"]["seconds"] - 1
+    assert f"under Eq. 2 take {100 * curves:.0f} % more than everybody forced in" in page
     assert f"it takes {100 * cost['feduca']['seconds_allocate'] / cost['feduca']['seconds']:.1f} %" in page
+    seconds = " and ".join(f"{cost[m]['seconds']:.1f}" for m in ("feduca", "fedavg"))
+    assert f"(`results/cost.json`) the two took {seconds} s" in (ROOT / "docs/speed.md").read_text()
     more = cost["feduca"]["peak_mb"] - cost["fedavg"]["peak_mb"]
     assert f"ours has {more:.0f} MB more" in page
-    assert all(f"Their {100 * memory[m]:.1f} % are that step" in page for m in ("fedprox", "aaggff"))
+    assert all(f"Their {100 * memory[m]:.1f} % are one such step" in page for m in ("fedprox", "aaggff"))
