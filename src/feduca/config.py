@@ -270,9 +270,11 @@ class Recipe(_Table):
 
     @field_validator("seeds")
     @classmethod
-    def _not_negative(cls, seeds: list[int]) -> list[int]:
+    def _distinct(cls, seeds: list[int]) -> list[int]:
         if any(seed < 0 for seed in seeds):
             raise ValueError("seeds must be 0 or more")
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("a seed stands there twice, and one run is no second opinion; name each once")
         return seeds
 
     @field_validator("mechanism")

@@ -52,6 +52,15 @@ def test_the_summary_is_in_the_order_of_the_recipe(tmp_path):
     assert ordered("delta", [stranger, *reversed(written)]) == [*written, stranger]
 
 
+def test_progress_counts_what_is_there(tmp_path):
+    told: list[tuple[int, int]] = []
+    here = {"smoke": True, "out": tmp_path / "runs", "results": tmp_path}
+    reproduce("delta", keep={"delta": ["10", "1"]}, **here)
+    found = reproduce("delta", watch=lambda done, total, label: told.append((done, total)), **here)
+    assert told == [(2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]
+    assert len(found) == len(json.loads((tmp_path / "delta.json").read_text())) == 6
+
+
 def test_fill_takes_over_the_same_run_of_another_study(tmp_path):
     results = tmp_path / "results"
     one = reproduce("table1", smoke=True, keep={"data": ["cifar10"], "split": ["0.5,1.0"], "method": ["feduca"]},

@@ -52,7 +52,7 @@ def test_the_promise_of_offers_is_the_committed_one():
 
     for data, name in (("cifar10", "CIFAR-10"), ("fmnist", "Fashion-MNIST")):
         kept, fedavg = (both(data, m, "participation_mean") for m in ("best-mixture, from consensus", "fedavg"))
-        assert f"{kept} % of the silos on {name} (FedAvg there: {fedavg})" in text
+        assert f"{kept} % of the silos on {name} (FedAvg in that study: {fedavg})" in text
         assert f"{both(data, 'best-mixture, from consensus', 'better_off_share')} % on {name}" in text
     ours = [c for c in cells if c["method"] == "best-mixture, from consensus" and c["data"] in ("cifar10", "fmnist")]
     assert all(abs(c["accuracy_mean"] - c["ceiling_accuracy_mean"]) < 0.005 for c in ours)

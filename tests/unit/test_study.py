@@ -68,6 +68,37 @@ def test_a_wrong_only_is_told_what_there_is(name, only, says):
 
 
 @pytest.mark.parametrize(
+    ("only", "says"),
+    [
+        (["study=quitting", "silos=50"], "--only silos=50: no such cell with study=quitting, which has no axis 'silos'$"),
+        (["study=ablation", "data=fmnist", "method=ditto"], "--only method=ditto: .* with study=ablation and data=fmnist,"
+         " which has only method strict | ties by loss | "),
+    ],
+)  # fmt: skip
+def test_labels_that_never_meet_are_refused(only, says):
+    with pytest.raises(ConfigError, match=says.replace("|", r"\|")):
+        plan("offers", keep=parse_only(only))
+
+
+def test_options_of_a_search_are_for_the_cells_that_search():
+    found = {c.labels["method"]: c for c in plan("offers-quickstart", settings={"offer.points": 5})}
+    assert (found["best-mixture"].recipe.offer.points, found["best-mixture"].changed) == (5, {"offer.points": 5})
+    plain = {c.labels["method"]: c for c in plan("offers-quickstart")}
+    assert (found["forced"].recipe, found["forced"].changed) == (plain["forced"].recipe, {})
+    with pytest.raises(ConfigError, match=r"offer\.points is 5 with offer\.kind 'global'"):
+        plan("table1", settings={"offer.points": 5})  # nobody searches there
+
+
+def test_a_small_version_keeps_what_the_part_is_about():
+    def tried(study):
+        return [c.recipe for c in plan("offers", smoke=True, keep={"study": [study], "method": ["fedavg"]})]
+
+    assert {r.task.clients for r in tried("silos")} == {5, 10, 20, 50}
+    assert {r.task.classes_per_client for r in tried("heterogeneity")} == {2, 5, 10}
+    assert all(r.participation.quits < r.rounds for r in tried("quitting"))
+
+
+@pytest.mark.parametrize(
     ("name", "use"),
     [("quickstart", "compare quickstart"), ("offers-ablation", "reproduce offers --only study=ablation")],
 )

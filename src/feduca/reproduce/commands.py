@@ -60,8 +60,13 @@ def not_run(name: str, cells: Cells, part: str | None = None) -> str:
                 said.append(f"{axis} {label}")
                 rest = [cell for cell in rest if cell.labels.get(axis) != label]
     if rest:
-        said.append(f"{len(rest)} {'other ' if said else ''}cell{'s' if len(rest) > 1 else ''}")
-    return f"Not run yet: {', '.join(said)} ({len(missing)} of {len(planned)} cells)."
+        only = _only(planned, [{"labels": cell.labels} for cell in rest])
+        block = [cell for cell in planned if all(cell.labels.get(axis) in labels for axis, labels in only.items())]
+        names = ", ".join(f"{axis} {' | '.join(labels)}" for axis, labels in only.items())
+        said.append(names if len(block) == len(rest) else f"{len(rest)}{' other' if said else ''} cells")
+    count = f"{len(missing)} of {len(planned)} cells"
+    named = "" if said == [f"{len(missing)} cells"] else "; ".join(said)
+    return f"Not run yet: {named} ({count})." if named else f"Not run yet: {count}."
 
 
 @functools.cache

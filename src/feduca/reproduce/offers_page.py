@@ -76,13 +76,22 @@ def block(name: str, results: Path) -> str:
     cells = [cell for cell in found if not part or cell["labels"].get("study") == part]
     if not cells:
         return f"Not run yet: `{command}`."
-    seeds = sorted({len(cell["seeds"]) for cell in cells})
     commits = ", ".join(sorted({str(cell["commit"]) for cell in cells}))
     where = ", ".join(sorted({device(cell) + changes(cell) for cell in cells}))
-    about = f"Seeds per row: {' or '.join(map(str, seeds))}; {where}; commit {commits}."
+    about = f"Seeds per row: {_seeds(cells)}; {where}; commit {commits}."
     above = console(commands(file, cells, part or None))
     parts = [above, table(cells, part == "quitting"), about, not_run(file, cells, part or None)]
     return "\n\n".join(text for text in parts if text)
+
+
+def _seeds(cells: Cells) -> str:
+    """How many seeds a row has; and which data it is about, where rows differ."""
+    data: dict[int, list[str]] = {}
+    for cell in cells:
+        data.setdefault(len(cell["seeds"]), []).append(cell["data"])
+    if len(data) == 1:
+        return str(*data)
+    return ", ".join(f"{n} ({', '.join(dict.fromkeys(names))})" for n, names in data.items())
 
 
 def write(results: Path, target: Path) -> list[str]:

@@ -212,7 +212,8 @@ def _offers(cells: Cells) -> str:
         return ""
     strict = [c for c in main if "ties" not in c["labels"]["method"]] or main
     best = max(strict, key=lambda c: c["participation_mean"])
-    text = f"Strictly judged, {where(best)} keeps most silos: {pct(best['participation_mean'])}, at an accuracy of"
+    text = f"Strictly judged, {where(best)} keeps most silos of all main results:"
+    text += f" {pct(best['participation_mean'])}, at an accuracy of"
     text += f" {pct(best['accuracy_mean'])}, {pct(best['ceiling_accuracy_mean'])} with everybody forced in"
     if best.get("better_off_share") is not None:
         text += f"; {100 * best['better_off_share']:.0f} % of its silos are better off than alone"

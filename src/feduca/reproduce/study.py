@@ -115,10 +115,25 @@ def plan(
         seen.add(place(cell.labels))
     _check_labels(name, everything, keep or {})
     chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
-    _check_settings(name, chosen, settings or {})
     # Settings of the command line come last, over the small version; what an axis sets is not theirs to change.
     settings = settings or {}
-    return [Cell(cell.labels, cell.recipe.with_settings(settings), changed(settings)) for cell in chosen]
+    _check_settings(name, chosen, settings)
+    found = []
+    for cell, mine in zip(chosen, _each_its_own(chosen, settings)):
+        found.append(Cell(cell.labels, cell.recipe.with_settings(mine), changed(mine)))
+    return found
+
+
+def _each_its_own(chosen: Sequence[Cell], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings for every cell: options of a search are for those cells that search, where there are any."""
+
+    def has_use(cell: Cell, key: str) -> bool:
+        kind = settings.get("offer.kind", cell.recipe.offer.kind)
+        return key.removeprefix("offer.") in config.OFFER_OPTIONS.get(kind, ())
+
+    options = {f"offer.{option}" for options in config.OFFER_OPTIONS.values() for option in options}
+    choosy = {key for key in options & set(settings) if any(has_use(cell, key) for cell in chosen)}
+    return [{k: v for k, v in settings.items() if k not in choosy or has_use(cell, k)} for cell in chosen]
 
 
 def _check_labels(name: str, everything: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> None:
@@ -136,6 +151,14 @@ def _check_labels(name: str, everything: Sequence[Cell], keep: Mapping[str, Sequ
             if label not in there[axis]:
                 hint = "; several labels are separated by |" if "," in label else ""
                 raise ConfigError(f"--only {axis}={label}: the axis has {' | '.join(there[axis])}{hint}")
+    left, so_far = list(everything), ""
+    for axis, labels in keep.items():  # each is there, but not with the others
+        mine = [cell for cell in left if cell.labels.get(axis) in labels]
+        if not mine:
+            has = list(dict.fromkeys(cell.labels[axis] for cell in left if axis in cell.labels))
+            what = f"only {axis} {' | '.join(has)}" if has else f"no axis {axis!r}"
+            raise ConfigError(f"--only {axis}={'|'.join(labels)}: no such cell with {so_far}, which has {what}")
+        left, so_far = mine, f"{so_far}{' and ' if so_far else ''}{axis}={'|'.join(labels)}"
 
 
 def _check_settings(name: str, chosen: Sequence[Cell], settings: Mapping[str, Any]) -> None:
@@ -221,6 +244,7 @@ def reproduce(
         )
     chosen = plan(name, smoke=smoke, settings=settings, keep=keep)
     folder = results_folder(out, smoke, settings or {}) if results is None else Path(results)
+    runs.check_writable(Path(out))
     runs.check_writable(folder, "--results")
     file = SummaryFile(folder / f"{summary_name(name)}.json", _places(name), tell)
     known = read(file.path)
@@ -235,26 +259,35 @@ def reproduce(
         missing = [cell for cell in missing if _run_of(cell) not in there]
         if taken:
             known = file.put(taken)
-    jobs = [(cell.recipe, seed) for cell in missing for seed in cell.recipe.seeds]
-    todo = [recipe for recipe, seed in jobs if again or not api.is_finished(recipe, seed, out)]
-    check_here(todo)
-    if line := effort.warning_of_many(todo):
+    todo = {
+        place(cell.labels): [s for s in cell.recipe.seeds if again or not api.is_finished(cell.recipe, s, out)]
+        for cell in missing
+    }
+    left = [cell.recipe for cell in missing for _ in todo[place(cell.labels)]]
+    check_here(left)
+    if line := effort.warning_of_many(left):
         tell(line)
-    total = len(jobs)
-    done = 0
+    total = sum(len(cell.recipe.seeds) for cell in missing)
+    done = total - len(left)
+    ready = [cell for cell in missing if not todo[place(cell.labels)]]
+    if ready:
+        known = file.put([(cell, summarise(cell, api.run_many(_jobs([cell]), out=out))) for cell in ready])
     lockstep = 1 if name in TIMED else lockstep
-    for batch in _batches(missing, lockstep):
+    for batch in _batches([cell for cell in missing if todo[place(cell.labels)]], lockstep):
         watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
-        jobs = [(cell.recipe, seed) for cell in batch for seed in cell.recipe.seeds]
         if name in TIMED:
-            for recipe, seed in jobs:
-                if again or not api.is_finished(recipe, seed, out):
-                    timed(recipe, seed, make_task(recipe, seed), out)
-        finished = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again and name not in TIMED))
+            for cell in batch:
+                for seed in todo[place(cell.labels)]:
+                    timed(cell.recipe, seed, make_task(cell.recipe, seed), out)
+        finished = iter(api.run_many(_jobs(batch), out=out, lockstep=lockstep, again=again and name not in TIMED))
         known = file.put([(cell, summarise(cell, [next(finished) for _ in cell.recipe.seeds])) for cell in batch])
-        done += len(jobs)
+        done += sum(len(todo[place(cell.labels)]) for cell in batch)
     watch(total, total, "")
     return [known[place(cell.labels)] for cell in chosen]
+
+
+def _jobs(chosen: Sequence[Cell]) -> list[tuple[config.Recipe, int]]:
+    return [(cell.recipe, seed) for cell in chosen for seed in cell.recipe.seeds]
 
 
 def _draw(chosen: Sequence[Cell], file: SummaryFile, watch: Watch) -> list[dict[str, Any]]:

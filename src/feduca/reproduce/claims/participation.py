@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from feduca.reproduce import paper
@@ -213,9 +214,9 @@ def _single_vector(summaries: Summaries) -> Verdict:
         raise Missing("row of cross: uniform weights, Eq. 2, local baseline")
     kept = Figure(row["participation"], None, len(row["seeds"]))
     lost = difference(exact(1.0), kept)
-    return Verdict(
-        HOLDS if lost.clear else FAILS, f"uniform weights keep {pct(kept.mean)} of the silos; `feduca compare cross`"
-    )
+    command = f"`feduca compare cross --set 'seeds={json.dumps(row['seeds'], separators=(',', ':'))}'`"
+    words = f"uniform weights keep {pct(kept.mean)} of the silos; {command}"
+    return Verdict(HOLDS if lost.clear else FAILS, words)
 
 
 def _weights_keep(summaries: Summaries) -> Verdict:

@@ -12,7 +12,7 @@ from feduca.errors import ConfigError
 from feduca.tasks.datasets.base import Dataset, folder
 from feduca.tasks.datasets.images import CIFAR_HOME, FMNIST_HOME, cifar10, cifar100, fmnist, fmnist_places
 from feduca.tasks.datasets.news import HOME as NEWS_HOME
-from feduca.tasks.datasets.news import newsgroups
+from feduca.tasks.datasets.news import newsgroups, newsgroups_whole
 
 __all__ = ["FILES", "LOADERS", "Dataset", "available", "digits", "load"]
 
@@ -36,7 +36,7 @@ LOADERS: dict[str, Callable[[str | None], Dataset]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "20news": newsgroups,
-    "20news-whole": functools.partial(newsgroups, whole=True),
+    "20news-whole": newsgroups_whole,
 }
 
 FILES = {  # where each one's files must lie (DIR: the data directory), and where they come from
@@ -45,7 +45,7 @@ FILES = {  # where each one's files must lie (DIR: the data directory), and wher
     "cifar10": f"DIR/cifar-10-batches-bin, or cifar-10-batches-py: cifar-10-binary.tar.gz from {CIFAR_HOME}",
     "cifar100": f"DIR/cifar-100-binary, or cifar-100-python: cifar-100-binary.tar.gz from {CIFAR_HOME}",
     "20news": f"DIR/20news-bydate-train and DIR/20news-bydate-test: {NEWS_HOME}",
-    "20news-whole": "the same, with headers, quotes and signatures left in",
+    "20news-whole": "20news's",
 }
 
 

@@ -32,6 +32,11 @@ WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+")
 QUOTED = re.compile(r"(writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>)")
 
 
+def newsgroups_whole(data_dir: str | None = None) -> Dataset:
+    """The same messages whole, with the headers, quotes and signatures that give the group away."""
+    return newsgroups(data_dir, whole=True)
+
+
 def newsgroups(data_dir: str | None = None, *, whole: bool = False) -> Dataset:
     """20 Newsgroups: 11 314 messages to deal and 7 532 later ones to test with, as word numbers `[n, 200]`."""
     home = folder(data_dir)
