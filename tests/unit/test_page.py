@@ -132,7 +132,7 @@ def test_a_table_stands_under_the_command_that_gives_it():
     assert not_run("rules", half[1:]) == (
         "Not run yet: data fmnist; data cifar10, rule Eq. 1, method fedavg (19 of 36 cells)."
     )
-    assert not_run("rules", half[1:10] + half[11:]).endswith("; 2 other cells (20 of 36 cells).")  # no block of the table
+    assert not_run("rules", half[1:10] + half[11:]).endswith("; 2 other cells (20 of 36 cells).")  # no block
     assert not_run("rules", cells[1:10] + cells[11:]) == "Not run yet: 2 of 36 cells."
     one = [cell | {"seeds": [7]} for cell in half if cell["labels"]["rule"] == "Eq. 1"]
     assert commands("rules", one) == [
