@@ -296,8 +296,6 @@ def reproduce(
     if device is not None:
         changes["engine.device"] = device
     if smoke:
-        theirs = "small stand-in data (digits), figures are not comparable with the paper's"
-        _say(f"smoke: {'with the settings of [smoke] in ' + name if own else theirs}")
         out = f"{out}/smoke"
     results = results or str(results_folder(out, smoke, changes))
     written = f"{results}/{summary_name(name)}.json"
@@ -315,6 +313,9 @@ def reproduce(
             watch=watch,
             tell=_say,
         )
+    if smoke:
+        theirs = "small stand-in data (digits), figures are not comparable with the paper's"
+        _say(f"smoke: {'with the settings of [smoke] in ' + name if own else theirs}")
     if as_json:
         typer.echo(json.dumps(summary))
     elif name == "splits":

@@ -114,7 +114,9 @@ def test_a_study_of_time_warms_up_and_lets_no_run_go_beside_another(tmp_path, mo
     monkeypatch.setattr(api, "run", one)
     monkeypatch.setattr(api, "run_many", many)
     where = {"smoke": True, "keep": {"method": ["fedavg", "feduca"]}, "out": tmp_path, "results": tmp_path}
-    first = reproduce("cost", lockstep=9, **where)
+    told: list[str] = []
+    first = reproduce("cost", lockstep=9, tell=told.append, **where)
+    assert "cost runs one at a time, since its clock counts: --lockstep 9 is left aside" in told
     rounds = first[0]["rounds"]
     wanted = [(method, *how) for method in ("fedavg", "feduca") for how in ((2, False), (rounds, True))]
     assert seen == wanted  # each on a task of its own, which the rounds that do not count have warmed

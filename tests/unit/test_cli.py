@@ -389,6 +389,12 @@ def test_doctor_really_tries_to_write(capsys):
     assert "cannot write results to /proc/x" in out
 
 
+def test_a_small_version_refuses_in_one_line_too(capsys):
+    code, _, err = feduca("reproduce", "cost", "--smoke", "--only", "method=fedvg", capsys=capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("feduca: --only method=fedvg: the axis has fedavg | ")
+
+
 def test_the_splits_study_draws_and_does_not_train(capsys):
     code, out, err = feduca("reproduce", "splits", "--smoke", "--only", "data=fmnist", capsys=capsys)
     assert code == 0

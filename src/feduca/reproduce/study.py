@@ -272,7 +272,9 @@ def reproduce(
     ready = [cell for cell in missing if not todo[place(cell.labels)]]
     if ready:
         known = file.put([(cell, summarise(cell, api.run_many(_jobs([cell]), out=out))) for cell in ready])
-    lockstep = 1 if name in TIMED else lockstep
+    if name in TIMED and lockstep > 1:
+        tell(f"{name} runs one at a time, since its clock counts: --lockstep {lockstep} is left aside")
+        lockstep = 1
     for batch in _batches([cell for cell in missing if todo[place(cell.labels)]], lockstep):
         watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
         if name in TIMED:
