@@ -42,7 +42,8 @@ def set_by(recipe: Recipe, key: str) -> list[tuple[str, str]]:
 def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:
     """All cells, validated before anything runs.
 
-    `keep` restricts an axis to some of its labels; `smoke` lays the recipe's small version over every cell.
+    `keep` restricts an axis to some of its labels; `smoke` lays the recipe's small version over every cell, but for what an
+    axis is about.
     """
     if not recipe.axes:
         rows = [(row.label, row.set) for row in recipe.compare] or [(recipe.mechanism["name"], {})]
@@ -57,15 +58,21 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
         offer = bare.offer.used_by(settings.get("offer.kind", bare.offer.kind))
         return Cell(labels, bare.model_copy(update={"offer": offer}).with_settings(settings))
 
+    small = {key: value for key, value in recipe.smoke.items() if key not in _swept(recipe)} if smoke else {}
     found = []
     if recipe.axes and not keep:
-        extra = recipe.smoke if smoke else {}
-        outside = [(row.label, {**row.set, **extra}) for row in recipe.compare]
+        outside = [(row.label, {**row.set, **small}) for row in recipe.compare]
         found = [cell({names[0]: label}, changes) for label, changes in outside]
     for combination in itertools.product(*chosen):
         settings: dict[str, Any] = {}
         for _, changes in combination:
             settings.update(changes)
-        settings.update(recipe.smoke if smoke else {})
+        settings.update(small)
         found.append(cell(dict(zip(names, (label for label, _ in combination))), settings))
     return found
+
+
+def _swept(recipe: Recipe) -> set[str]:
+    """What axes are about: the one entry that all values of an axis set, and nothing beside it."""
+    kinds = [{tuple(value.set) for value in axis.values} for axis in recipe.axes]
+    return {key for kind in kinds if len(kind) == 1 for keys in kind if len(keys) == 1 for key in keys}

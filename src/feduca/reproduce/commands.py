@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from feduca.reproduce.study import plan
+from feduca.reproduce.study import kept, plan
 from feduca.reproduce.summaries import place, settings_text
 from feduca.study import Cell
 
@@ -27,14 +26,14 @@ def commands(name: str, cells: Cells, part: str | None = None) -> list[str]:
         words += [f"--set {shlex.quote(text)}" for text in settings_text(cell.get("set") or {})]
         asked = seeds.get(place(cell["labels"]))
         if asked and cell.get("seeds", asked) != asked:
-            words.append("--set seeds=" + json.dumps(cell["seeds"]).replace(" ", ""))
+            words += [f"--set {text}" for text in settings_text({"seeds": cell["seeds"]})]
         kinds.setdefault(" ".join(words), []).append(cell)
     lines = []
     for settings, some in kinds.items():
         only = _only(planned, some)
         keep = ["--only " + shlex.quote(f"{axis}={'|'.join(labels)}") for axis, labels in only.items()]
         keep = [f"--only study={part}", *keep] if part else keep
-        chosen = [cell for cell in planned if all(cell.labels.get(axis) in labels for axis, labels in only.items())]
+        chosen = kept(planned, only)
         line = " ".join(word for word in ("feduca reproduce", name, *keep, settings) if word)
         lines.append(line if len(chosen) == len(some) else f"{line}  # {len(some)} of its {len(chosen)} cells")
     return lines
@@ -61,9 +60,8 @@ def not_run(name: str, cells: Cells, part: str | None = None) -> str:
                 rest = [cell for cell in rest if cell.labels.get(axis) != label]
     if rest:
         only = _only(planned, [{"labels": cell.labels} for cell in rest])
-        block = [cell for cell in planned if all(cell.labels.get(axis) in labels for axis, labels in only.items())]
         names = ", ".join(f"{axis} {' | '.join(labels)}" for axis, labels in only.items())
-        said.append(names if len(block) == len(rest) else f"{len(rest)}{' other' if said else ''} cells")
+        said.append(names if len(kept(planned, only)) == len(rest) else f"{len(rest)}{' other' if said else ''} cells")
     count = f"{len(missing)} of {len(planned)} cells"
     named = "" if said == [f"{len(missing)} cells"] else "; ".join(said)
     return f"Not run yet: {named} ({count})." if named else f"Not run yet: {count}."

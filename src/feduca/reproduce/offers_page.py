@@ -90,7 +90,7 @@ def _seeds(cells: Cells) -> str:
     for cell in cells:
         data.setdefault(len(cell["seeds"]), []).append(cell["data"])
     if len(data) == 1:
-        return str(*data)
+        return str(next(iter(data)))
     return ", ".join(f"{n} ({', '.join(dict.fromkeys(names))})" for n, names in data.items())
 
 

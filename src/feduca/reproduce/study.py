@@ -114,7 +114,7 @@ def plan(
             raise ConfigError(f"{name} has two cells {cell.label!r}; give every value of an axis a label of its own")
         seen.add(place(cell.labels))
     _check_labels(name, everything, keep or {})
-    chosen = [c for c in everything if all(c.labels.get(axis) in labels for axis, labels in (keep or {}).items())]
+    chosen = kept(everything, keep or {})
     # Settings of the command line come last, over the small version; what an axis sets is not theirs to change.
     settings = settings or {}
     _check_settings(name, chosen, settings)
@@ -122,6 +122,11 @@ def plan(
     for cell, mine in zip(chosen, _each_its_own(chosen, settings)):
         found.append(Cell(cell.labels, cell.recipe.with_settings(mine), changed(mine)))
     return found
+
+
+def kept(chosen: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> list[Cell]:
+    """The cells that `--only` leaves: on every axis it names, those with one of its labels."""
+    return [cell for cell in chosen if all(cell.labels.get(axis) in labels for axis, labels in keep.items())]
 
 
 def _each_its_own(chosen: Sequence[Cell], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -153,7 +158,7 @@ def _check_labels(name: str, everything: Sequence[Cell], keep: Mapping[str, Sequ
                 raise ConfigError(f"--only {axis}={label}: the axis has {' | '.join(there[axis])}{hint}")
     left, so_far = list(everything), ""
     for axis, labels in keep.items():  # each is there, but not with the others
-        mine = [cell for cell in left if cell.labels.get(axis) in labels]
+        mine = kept(left, {axis: labels})
         if not mine:
             has = list(dict.fromkeys(cell.labels[axis] for cell in left if axis in cell.labels))
             what = f"only {axis} {' | '.join(has)}" if has else f"no axis {axis!r}"

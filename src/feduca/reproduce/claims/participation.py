@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from feduca.reproduce import paper
@@ -53,6 +52,7 @@ from feduca.reproduce.claims.judging import (
     unknown,
     where,
 )
+from feduca.reproduce.summaries import settings_text
 from feduca.reproduce.tables import known
 
 COLLAPSED = ("fedavg", "fedprox", "aaggff")
@@ -214,8 +214,8 @@ def _single_vector(summaries: Summaries) -> Verdict:
         raise Missing("row of cross: uniform weights, Eq. 2, local baseline")
     kept = Figure(row["participation"], None, len(row["seeds"]))
     lost = difference(exact(1.0), kept)
-    command = f"`feduca compare cross --set 'seeds={json.dumps(row['seeds'], separators=(',', ':'))}'`"
-    words = f"uniform weights keep {pct(kept.mean)} of the silos; {command}"
+    (seeds,) = settings_text({"seeds": row["seeds"]})
+    words = f"uniform weights keep {pct(kept.mean)} of the silos; `feduca compare cross --set '{seeds}'`"
     return Verdict(HOLDS if lost.clear else FAILS, words)
 
 
