@@ -41,6 +41,11 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     return {place(cell["labels"]): cell for cell in found}
 
 
+def written(cells: Sequence[Summary]) -> str:
+    """The text of a summary, a cell to a line: a comparison of two versions shows which cells are others."""
+    return "[\n" + ",\n".join(json.dumps(cell, separators=(",", ":")) for cell in cells) + "\n]\n"
+
+
 @dataclass(frozen=True)
 class SummaryFile:
     """One study's file. `places` is the order of its cells; `tell` hears of cells that were there and are no more, or stay."""
@@ -63,7 +68,7 @@ class SummaryFile:
                     if there is None or self._gives_way(there, cell, summary):
                         known[place(cell.labels)] = dict(summary)
                 cells = beside(list(known.values())) if compared else list(known.values())
-                write_whole(self.path, json.dumps(in_order(cells, self.places), indent=1) + "\n")
+                write_whole(self.path, written(in_order(cells, self.places)))
         except OSError as error:
             raise InputError(
                 f"cannot write {self.path}: {error.strerror}; choose another folder with --results"
