@@ -187,14 +187,14 @@ def compare(
     from feduca import api, display
     from feduca.config import parse_setting
     from feduca.runs import over_seeds
-    from feduca.study import cells, set_by
+    from feduca.study import cells, relabelled, set_by
 
     _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device)
     for text in settings or []:
         if own := dict.fromkeys(who for who, _ in set_by(chosen, parse_setting(text)[0])):
             _say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
-    rows = cells(chosen)
+    rows = relabelled(chosen, cells(chosen), settings or [])
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:
         _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
@@ -288,7 +288,7 @@ def reproduce(
     from feduca import display
     from feduca.config import parse_setting
     from feduca.reproduce import reproduce as run_study
-    from feduca.reproduce.study import is_file, parse_only, results_folder, summary_name
+    from feduca.reproduce.study import is_file, parse_only, results_folder, summary_name, unjudged
 
     _load(imports)
     own = is_file(name)
@@ -324,6 +324,8 @@ def reproduce(
         typer.echo(splits.study_text(summary, results))
     else:
         typer.echo(display.cells(summary, paper=not smoke and not own, study=name))
+    if lacking := unjudged(name, smoke, summary):
+        _say(lacking)
     _say(f"summary in {written}")
 
 

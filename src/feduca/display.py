@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
 _MARKS["left"] = ("/", "dim")  # for good; a sentence at the end of the run says who and when
+WIDEST = 10_000  # a plain table is not cut: its labels are there to be copied
 
 
 def percent(value: float | None) -> str:
@@ -123,7 +124,7 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
         table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    console = Console(width=200, force_terminal=False, color_system=None)
+    console = Console(width=WIDEST, force_terminal=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
@@ -158,6 +159,20 @@ NAMED_FOR: dict[str, tuple[_Column, ...]] = {  # the quantity that a study is ab
 }
 
 
+OFFERED: tuple[
+    _Column, ...
+] = (  # of studies that know the ceiling, offers, the model a silo would have had alone, or who left
+    ("ceiling_accuracy_mean", "ceiling", percent),
+    ("concession", "mean concession", _number(2)),
+    ("deployed_test_mean", "deployed %", percent),
+    ("alone_test_mean", "alone %", percent),
+    ("better_off_share", "better off %", percent),
+    ("gain_worst", "worst gain", percent),
+    ("members_share", "still in %", percent),
+)
+USUAL = {"concession": 0, "members_share": 1}  # where all cells have this there is no column
+
+
 def _at(cell: dict[str, Any], key: str) -> Any:
     table, _, inner = key.partition(".")
     return (cell.get(table) or {}).get(inner) if inner else cell.get(table)
@@ -167,18 +182,10 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True, study: str = "")
     """The summary of a study as plain text, ours beside the paper's where those can be compared."""
     axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
     about = [column for column in NAMED_FOR.get(study, ()) if any(_at(cell, column[0]) is not None for cell in summary)]
-    more = [  # columns of studies that know the forced-in ceiling, the model a silo would have had alone, or who left for good
-        (key, title)
-        for key, title in (
-            ("ceiling_accuracy_mean", "ceiling"),
-            ("deployed_test_mean", "deployed %"),
-            ("alone_test_mean", "alone %"),
-            ("better_off_share", "better off %"),
-            ("gain_worst", "worst gain"),
-            ("members_share", "still in %"),
-        )
-        if any(cell.get(key) is not None and not (key == "members_share" and cell[key] == 1) for cell in summary)
-    ]
+    about += [c for c in OFFERED if any(cell.get(c[0]) not in (None, USUAL.get(c[0])) for cell in summary)]
+    paper = paper and any(
+        cell[key] is not None for cell in summary for key in ("paper_accuracy", "paper_participation")
+    )
     theirs = ("paper",) if paper else ()
     figures = (
         "accuracy %",
@@ -186,7 +193,6 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True, study: str = "")
         "participation %",
         *theirs,
         *(column[1] for column in about),
-        *(title for _, title in more),
         "seeds",
         "seconds",
     )
@@ -200,7 +206,6 @@ def cells(summary: list[dict[str, Any]], *, paper: bool = True, study: str = "")
             percent(cell["participation_mean"]),
             *([percent(cell["paper_participation"])] if paper else []),
             *(show(_at(cell, key)) for key, _, show in about),
-            *(percent(cell.get(key)) for key, _ in more),
             str(len(cell["seeds"])),
             f"{cell['seconds']:.1f}",
         ]
@@ -242,13 +247,17 @@ def comparison(rows: list[dict[str, Any]]) -> str:
 def standing_columns(
     rows: list[dict[str, Any]], metric: str = "accuracy"
 ) -> dict[str, Callable[[dict[str, Any]], str]]:
-    """Who is better off than alone, as headings and what stands below; none where no run recorded its models alone."""
+    """Who is better off than alone and who is still in, as headings and what stands below.
+
+    Without the first two where no run recorded its models alone, without the last where nobody left for good.
+    """
     from feduca.standing import points
 
-    if all(row.get("better_off") is None for row in rows):
-        return {}
-    worst = "worst silo, points" if metric == "accuracy" else f"worst silo, {metric}"
-    return {
-        "better off %": lambda row: percent(row.get("better_off")),
-        worst: lambda row: points(row.get("gain_worst"), metric),
-    }
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {}
+    if any(row.get("better_off") is not None for row in rows):
+        worst = "worst silo, points" if metric == "accuracy" else f"worst silo, {metric}"
+        columns["better off %"] = lambda row: percent(row.get("better_off"))
+        columns[worst] = lambda row: points(row.get("gain_worst"), metric)
+    if any(row.get("still_in", 1) != 1 for row in rows):
+        columns["still in %"] = lambda row: percent(row.get("still_in", 1))
+    return columns

@@ -27,16 +27,26 @@ from feduca.types import Ints, Task
 CLAIM = 10  # how many times its examples a liar claims to have
 INFLATION = 0.05  # by how much a liar inflates its threshold, the paper's smaller figure
 
-LEAST_CONCESSION = {
-    "mechanism.name": "fedavg",
-    "participation.rule": "accuracy",
-    "participation.ties": "loss",
-    "offer.kind": "least-concession",
-}
+
+def _method(mechanism: str, rule: str, ties: str, **offer: str) -> dict[str, Any]:
+    """Settings of a method, all that its label says: whatever else a recipe chooses does not make the label untrue."""
+    return {
+        "mechanism": {"name": mechanism},
+        "participation.rule": rule,
+        "participation.ties": ties,
+        "offer": offer,
+    }
+
+
 METHODS: Mapping[str, Mapping[str, Any]] = {
-    "least concession, Eq. 1, ties by loss": LEAST_CONCESSION,
-    "least concession from consensus, Eq. 1, ties by loss": {**LEAST_CONCESSION, "offer.train_from": "consensus"},
-    "FedUCA fresh, Eq. 2": {"mechanism.name": "feduca", "participation.rule": "utility", "offer": {"kind": "global"}},
+    "least concession, Eq. 1, ties by loss": _method("fedavg", "accuracy", "loss", kind="least-concession"),
+    "least concession from consensus, Eq. 1, ties by loss": _method(
+        "fedavg", "accuracy", "loss", kind="least-concession", train_from="consensus"
+    ),
+    "best mixture from consensus, Eq. 1, ties by loss": _method(
+        "fedavg", "accuracy", "loss", kind="best-mixture", train_from="consensus"
+    ),
+    "FedUCA fresh, Eq. 2": _method("feduca", "utility", "strict", kind="global"),
 }
 DEEDS = ("refuse", "withhold", "echo", "noise", "idle", "inflate", "claim")
 
@@ -61,31 +71,46 @@ class Claims:
         return getattr(self.task, name)
 
 
-def deviation(deed: str, silo: int, mechanism: str) -> dict[str, Any] | None:
-    """The settings under which `silo` does `deed`; None where the mechanism gives it no lever."""
+def lever(deed: str, mechanism: Mapping[str, Any]) -> bool:
+    """Whether a mechanism gives a silo the means to do it: FedUCA alone reads thresholds, others have no weights by examples."""
+    return {"inflate": mechanism["name"] == "feduca", "claim": "beta" in mechanism}.get(deed, True)
+
+
+def deviation(deed: str, silo: int) -> dict[str, Any]:
+    """The settings under which `silo` does `deed`."""
     if deed == "inflate":
-        if mechanism != "feduca":
-            return None  # nobody reads the threshold
         return {"reporting.kind": "inflate", "reporting.share": INFLATION, "reporting.clients": [silo]}
     if deed == "claim":
         return {"mechanism.beta": "examples"}
     return {"conduct.kind": deed, "conduct.clients": [silo]}
 
 
+def methods_for(recipe: Recipe) -> dict[str, Mapping[str, Any]]:
+    """The recipe's own method, unless it is one of ours, and ours."""
+
+    def method(one: Recipe) -> tuple:
+        return one.mechanism, one.participation, one.offer
+
+    if any(method(recipe) == method(recipe.with_settings(settings)) for settings in METHODS.values()):
+        return dict(METHODS)
+    what = f"{recipe.mechanism['name']}, {recipe.participation.rule}, {recipe.offer.kind}"
+    return {f"this recipe ({what})": {}, **METHODS}
+
+
 def incentives(
     recipe: Recipe,
     seeds: Sequence[int] = (0, 1, 2),
     deviators: int | None = 2,
-    methods: Mapping[str, Mapping[str, Any]] = METHODS,
+    methods: Mapping[str, Mapping[str, Any]] | None = None,
     deeds: Sequence[str] = DEEDS,
     tell: Tell = lambda line: None,
 ) -> dict[str, Any]:
     """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
     liars = lone(deviators, recipe.task.clients)
     rows = []
-    for label, settings in methods.items():
+    for label, settings in (methods_for(recipe) if methods is None else methods).items():
         chosen = recipe.with_settings(settings)
-        cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds}
+        cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds if lever(deed, chosen.mechanism)}
         for seed in seeds:
             task = make_task(chosen, seed)
             if not has_test_parts(task):
@@ -94,18 +119,16 @@ def incentives(
                     "your folder's silos test parts"
                 )
             honest = {False: _play(chosen, {}, seed, task)}
-            for deed in deeds:
+            for deed in cases:
                 for k in liars:
-                    changes = deviation(deed, k, chosen.mechanism["name"])
-                    if changes is None:
-                        continue
+                    changes = deviation(deed, k)
                     by_examples = deed == "claim"  # compare with the truth under the same weights
                     if by_examples not in honest:
                         honest[by_examples] = _play(chosen, changes, seed, task)
                     lied = _play(chosen, changes, seed, Claims(task, k) if by_examples else task)
                     cases[deed].append(_compare(honest[by_examples], lied, k))
                 tell(f"{label}, seed {seed}, {deed}: done")
-        rows += [{"method": label, "deed": deed, **_row(found)} for deed, found in cases.items() if found]
+        rows += [{"method": label, "deed": deed, **_row(found)} for deed, found in cases.items()]
     found = {
         "recipe": recipe.name,
         "rounds": recipe.rounds,
@@ -158,6 +181,8 @@ def sentence(row: Mapping[str, Any]) -> str:
     mean, error = row["own"]["mean"], row["own"]["stderr"]
     decided = error is not None and abs(mean) >= DECISIVE * error and abs(mean) >= 0.001
     what = ("gains" if mean > 0 else "loses") if decided else "neither clearly gains nor loses"
+    if error is None:
+        what = "may gain or lose, which one case does not tell"
     mine, theirs, shared = (points(row[key], sign=True) for key in ("own", "others", "accuracy"))
     return (
         f"{row['method']}: a silo that {WORDS[row['deed']]} {what}: {mine} points of its own accuracy (better in"

@@ -259,8 +259,14 @@ class Quits:
         judged = np.isfinite(situation.own.accuracy) & np.isfinite(alone.accuracy) & ~gone
         behind = np.where(judged, np.where(gains, 0, before + 1), before)
         left = behind >= self.rounds
+        metric = self.better.metric
+        scores = zip(deployed.metric(metric), alone.metric(metric))
         reasons = [
-            f"left for good: {self.rounds} rounds without beating its model alone" if out else why
-            for out, why in zip(left, inner.reason)
+            self._why(was, *pair) if out else why for out, was, why, pair in zip(left, gone, inner.reason, scores)
         ]
         return Decision(inner.join & ~left, reasons, left, {**inner.extra, "behind": behind})
+
+    def _why(self, gone: bool, deployed: float, alone: float) -> str:
+        """Why a silo has left; in the round in which it leaves, with the figures it decides by."""
+        said = f"left for good: {self.rounds} rounds without beating its model alone"
+        return said if gone else "{}, at last {} against {}".format(said, *_apart(deployed, alone, ".4f"))

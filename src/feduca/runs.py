@@ -110,6 +110,7 @@ def summarise(
         "deployed": mean(deployed),
         "worst_client": min(known, default=None),
         **standing.summary(clients, silos),
+        **standing.membership(clients, silos),
         "smallest_cohort": rounds[-1]["smallest_cohort"],
         "rounds": len(rounds),
         "seconds": sum(r["seconds"]["round"] for r in rounds),
@@ -137,6 +138,7 @@ def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = dict(rows[0])
     if len(rows) == 1:
         return first
+    first.pop("left", None)  # is one seed's
     for key in first.keys() - {"seed"}:
         values = [row.get(key) for row in rows]
         if all(value is None or isinstance(value, int | float) for value in values):
@@ -499,7 +501,8 @@ def load(path: str | Path) -> RunResult:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
         silos = silos_of(path, len(clients[-1]["status"]) if clients else 0)
         # A run of before there were these figures gets them now.
-        summary = {**standing.summary(clients, silos), **kept} if kept else summarise(rounds, clients, silos)
+        since = {**standing.summary(clients, silos), **standing.membership(clients, silos)}
+        summary = {**since, **kept} if kept else summarise(rounds, clients, silos)
         result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path, silos=silos)
         result.row()  # whatever a table needs is there
         return result

@@ -78,7 +78,7 @@ def summary(clients: Sequence[Mapping[str, Any]], silos: Sequence[str]) -> dict[
         "better_off": said["better_off_share"],
         "gain_mean": said["gain_mean"],
         "gain_worst": said["gain_worst"],
-        "gain_worst_silo": silos[worst] if worst < len(silos) else f"silo-{worst}",
+        "gain_worst_silo": _name(worst, silos),
     }
 
 
@@ -122,12 +122,23 @@ def left(statuses: Iterable[tuple[int, Sequence[str]]]) -> dict[int, int]:
     return found
 
 
+def membership(clients: Sequence[Mapping[str, Any]], silos: Sequence[str]) -> dict[str, Any]:
+    """What the summary of one run says about it: the share of silos that are still in, and the round in which others left."""
+    gone = left((record["round"], record["status"]) for record in clients)
+    n = len(clients[-1]["status"])
+    return {"still_in": 1 - len(gone) / n, "left": {_name(k, silos): gone[k] for k in sorted(gone)}}
+
+
+def _name(k: int, silos: Sequence[str]) -> str:
+    return silos[k] if k < len(silos) else f"silo-{k}"
+
+
 def departed(gone: Mapping[int, int], silos: Sequence[str]) -> str:
     """Who quit, and when, as a sentence that cannot be read the other way round; empty where nobody did."""
     if not gone:
         return ""
     order = sorted(gone, key=lambda k: (gone[k], k))
-    named = ", ".join(f"{silos[k] if k < len(silos) else f'silo-{k}'} (round {gone[k]})" for k in order[:NAMED])
+    named = ", ".join(f"{_name(k, silos)} (round {gone[k]})" for k in order[:NAMED])
     more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
     said = f"{len(order)} of {len(silos)} silos quit for good: {named}{more}"
     if len(order) < len(silos):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from feduca.config import Recipe
@@ -37,6 +37,23 @@ def set_by(recipe: Recipe, key: str) -> list[tuple[str, str]]:
     rows = [(f"the row {row.label!r}", row.set) for row in recipe.compare]
     theirs = [(who, one) for who, changes in values + rows for one in changes]
     return [(who, one) for who, one in theirs if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")]
+
+
+def relabelled(recipe: Recipe, rows: Sequence[Cell], changes: Sequence[str]) -> list[Cell]:
+    """Rows of a comparison with those `key=value` in their labels that reach them and not others, which set the key themselves.
+
+    Rows are about what some of them set: a label that leaves it out means the recipe's own value.
+    """
+    if recipe.axes:
+        return list(rows)
+    owners = {text: {who for who, _ in set_by(recipe, text.partition("=")[0].strip())} for text in changes}
+
+    def label(cell: Cell) -> str:
+        return ", ".join(
+            [cell.label, *(t for t, own in owners.items() if own and f"the row {cell.label!r}" not in own)]
+        )
+
+    return [replace(cell, labels={"method": label(cell)}) for cell in rows]
 
 
 def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_line import feduca
+from feduca import display
 
 FAST = ["--rounds", "2", "--set", "local.epochs=1", "--set", "utility.check_every=0"]
 
@@ -436,6 +437,41 @@ def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
         in err
     )
     assert "does not reach" not in feduca("compare", *FAST, capsys=capsys)[2]
+
+
+def test_compare_says_how_many_are_still_in(capsys):
+    out = feduca("compare", *FAST, "--set", "participation.quits=1", capsys=capsys)[1]
+    assert "Eq. 1 holds %  still in %" in out.splitlines()[0]
+    assert "still in" not in feduca("compare", *FAST, capsys=capsys)[1]
+
+
+def test_reproduce_names_the_rows_without_which_nobody_is_better_off(capsys):
+    only = ["--only", "study=main", "--only", "data=fmnist", "--only", "split=1.0,1.0"]
+    mine = "method=best-mixture, from consensus"
+    _, out, err = feduca("reproduce", "offers", "--smoke", *only, "--only", mine, capsys=capsys)
+    assert "mean concession  deployed %" in out.splitlines()[0]
+    assert "better off" not in out
+    assert "not known: the ceiling, and who is better off than alone; add forced and local to --only method=" in err
+    _, out, err = feduca("reproduce", "offers", "--smoke", *only, "--only", f"{mine}|forced|local", capsys=capsys)
+    assert "alone %  better off %  worst gain" in out.splitlines()[0]
+    assert "not known" not in err
+
+
+def test_a_wide_table_is_not_cut():
+    label = 300 * "x"
+    assert label in display.aligned(["method", "figure"], [[label, "1"]])
+
+
+def test_a_row_that_a_setting_makes_another_says_so_in_its_label(capsys):
+    rows = json.loads(feduca("compare", *FAST, "--json", "--set", "offer.kind=best-mixture", capsys=capsys)[1])
+    changed = {row["method"]: row["offer"] for row in rows if row["method"].endswith(", offer.kind=best-mixture")}
+    assert "FedAvg, Eq. 1, offer.kind=best-mixture" in changed
+    assert set(changed.values()) == {"best-mixture"}
+    offers = {row["method"]: row["offer"] for row in rows if row["method"] not in changed}
+    assert offers["least concession, Eq. 1"] == "least-concession"
+    assert {label for label, kind in offers.items() if kind == "best-mixture"} == {"best mixture, Eq. 1"}
+    plain = json.loads(feduca("compare", *FAST, "--json", "--set", "task.test_share=0.5", capsys=capsys)[1])
+    assert not [row for row in plain if "test_share" in row["method"]]  # no row is about it
 
 
 def test_a_setting_for_some_rows_leaves_the_others_alone(capsys):

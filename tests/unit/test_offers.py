@@ -24,7 +24,7 @@ from feduca.conduct import KINDS, Conduct
 from feduca.errors import ConfigError, InputError, RunError
 from feduca.federation import InProcess
 from feduca.federation.lockstep import together
-from feduca.incentives import Claims, deviation, incentives, sentence
+from feduca.incentives import METHODS, Claims, incentives, lever, methods_for, sentence
 from feduca.offers import Asked, BestMixture, Global, LeastConcession
 from feduca.participation import (
     AccuracyImproves,
@@ -452,9 +452,12 @@ def test_quitting_by_hand():
     assert second.extra["behind"].tolist() == [0, 0, 2]  # 0.6 does not beat 0.6
     assert second.left.tolist() == [False, False, True]
     assert second.join.tolist() == [True, True, False]
-    assert second.reason[2].startswith("left for good")
+    assert second.reason[2] == (
+        "left for good: 2 rounds without beating its model alone, at last 0.6000 against 0.6000"
+    )
     third = rule.decide(situation([1.0] * 3, [0.1] * 3, [0.6] * 3, second.extra))
     assert third.left.tolist() == [False, False, True]  # for good, however good the offer
+    assert third.reason[2] == "left for good: 2 rounds without beating its model alone"
 
 
 def test_a_decliner_deploys_its_own_model():
@@ -577,6 +580,9 @@ def test_who_is_better_off_by_hand():
 def test_who_quit_is_said_so_that_nobody_reads_it_the_other_way_round():
     gone = standing.left([(1, ["joined", "joined"]), (2, ["left", "declined"]), (3, ["left", "left"])])
     assert gone == {0: 2, 1: 3}
+    records = [{"round": r, "status": words} for r, words in ((1, ["joined", "joined"]), (2, ["declined", "left"]))]
+    assert standing.membership(records, ["a", "b"]) == {"still_in": 0.5, "left": {"b": 2}}
+    assert standing.membership(records[:1], ["a", "b"]) == {"still_in": 1.0, "left": {}}
     assert standing.departed({}, ["a", "b"]) == ""
     assert standing.departed({1: 3}, ["a", "b"]) == "1 of 2 silos quit for good: b (round 3)"
     assert standing.departed(gone, ["a", "b"]) == (
@@ -691,15 +697,37 @@ def test_incentives_on_the_smallest_federation():
     )
     found = incentives(recipe, seeds=(0,), deviators=1, deeds=("refuse", "inflate", "claim"))
     assert [(row["method"][:5], row["deed"]) for row in found["rows"]] == [
-        ("least", "refuse"), ("least", "claim"), ("least", "refuse"), ("least", "claim"),
+        ("least", "refuse"), ("least", "claim"), ("least", "refuse"), ("least", "claim"), ("best ", "refuse"), ("best ", "claim"),
         ("FedUC", "refuse"), ("FedUC", "inflate"), ("FedUC", "claim"),
     ]  # fmt: skip
-    assert len(found["verdict"]) == 7
-    assert deviation("inflate", 0, "fedavg") is None  # nobody reads the threshold
+    assert len(found["verdict"]) == 9
+    assert all("one case does not tell" in said for said in found["verdict"])
+    assert not lever("inflate", {"name": "fedavg", "beta": "uniform"})  # nobody reads the threshold
+    assert not lever("claim", {"name": "random"})  # nor counts
     with pytest.raises(InputError, match=r"set task\.test_share"):
         incentives(api.recipe("quickstart"))
     with pytest.raises(InputError, match="choose 1 to 10"):
         incentives(recipe, deviators=11)
+
+
+def test_what_a_recipe_chooses_is_audited_beside_methods_that_are_what_their_labels_say():
+    assert methods_for(api.recipe("quickstart")) == METHODS
+    mine = {
+        "mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "best-mixture",
+        "offer.train_from": "consensus",
+    }  # fmt: skip
+    recipe = api.recipe("quickstart", mine)
+    first, *others = methods_for(recipe).items()
+    assert first == ("this recipe (fedavg, accuracy, best-mixture)", {})
+    assert dict(others) == METHODS
+    recipes = {label: recipe.with_settings(settings) for label, settings in others}
+    assert all(
+        one.offer.train_from == ("consensus" if "consensus" in label else "offer") for label, one in recipes.items()
+    )
+    lagged = api.recipe("quickstart", {"mechanism.schedule": "lagged"})
+    assert lagged.with_settings(METHODS["FedUCA fresh, Eq. 2"]).mechanism["schedule"] == "fresh"
+    assert "this recipe (feduca, utility, global)" in methods_for(lagged)
+    assert methods_for(api.recipe("quickstart", {**mine, "participation.ties": "loss"})) == METHODS
 
 
 def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):

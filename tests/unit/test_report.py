@@ -223,6 +223,29 @@ def test_seeds_share_a_name_and_settings_tell_methods_apart(tmp_path: Path) -> N
     assert "delta = 2.0" in second
 
 
+def test_what_is_configured_otherwise_is_no_seed_however_many_settings_differ(tmp_path: Path) -> None:
+    paths = [written(tmp_path, 3, 4, seed=seed).path for seed in range(4)]
+
+    def change(path: Path, *lines: str) -> None:
+        (path / "config.toml").write_text("\n".join([*lines, (path / "config.toml").read_text()]))
+
+    change(paths[0], "a1 = 1", "a2 = 1", "a3 = 1", "z = 1")
+    change(paths[1], "a1 = 1", "a2 = 1", "a3 = 1", "z = 1")
+    change(paths[2], "a1 = 1", "a2 = 1", "a3 = 1", "z = 2")  # the first three settings that differ are another run's
+    change(paths[3], "a1 = 2", "a2 = 2", "a3 = 2", "z = 3")
+    runs = [reading.read(path) for path in paths]
+    first, again, other, far = verdict.labels(runs)
+    assert first == again
+    assert len({first, other, far}) == 3
+    assert "z = 1" in first
+    assert far.endswith("a3 = 2, and more")
+    assert [row["seeds"] for row in payload(runs)["table"]] == [2, 1, 1]
+    change(paths[0], f'long = "{70 * "x"}1"')
+    change(paths[1], f'long = "{70 * "x"}2"')  # alike in what fits a label
+    first, again = verdict.labels([reading.read(path) for path in paths[:2]])
+    assert (first[-4:], again[-4:]) == (" (1)", " (2)")
+
+
 def test_failed_and_running_runs_say_so(tmp_path: Path) -> None:
     run = Written(tmp_path, ["a", "b"], 5)
     run.round()

@@ -14,6 +14,7 @@ _MECHANISMS = {"feduca": "FedUCA", "fedavg": "FedAvg", "uniform": "uniform weigh
 _RULES = {"accuracy": "Eq. 1", "utility": "Eq. 2", "always": "everybody forced in"}
 NAMED = 4  # silos that a sentence names
 ABSURD = 1e9  # scores beyond it
+LABEL = 300  # characters of the longest label
 
 
 def average(values: Iterable[Number]) -> Number:
@@ -55,20 +56,37 @@ def figures(run: Run) -> dict[str, Number]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """One name per run: mechanism and rule, then whatever else tells the runs apart. Seeds do not: they form a band."""
+    """One name per run: mechanism and rule, then whatever else tells the runs apart. Seeds do not: they form a band.
+
+    Runs of one name are shown as seeds of one method, so what is configured otherwise has another name, however long.
+    """
     flat = [_flat({k: v for k, v in run.config.items() if k not in ("name", "seeds", "compare")}) for run in runs]
-    names = [_base(run) for run in runs]
+    bases = [_base(run) for run in runs]
     shown = {"mechanism.name", "participation.rule", "participation.warm_start", "offer.kind"}
-    out = []
-    for k, name in enumerate(names):
-        alike = [other for i, other in enumerate(flat) if names[i] == name]
+    short, whole = [], []
+    for k, base in enumerate(bases):
+        alike = [other for i, other in enumerate(flat) if bases[i] == base]
         extra = [
-            f"{key.rpartition('.')[2]} = {flat[k].get(key, 'unset')}"
+            f"{key.rpartition('.')[2]} = {flat[k].get(key, 'unset')[:60]}"
             for key in sorted(set().union(*alike) - shown)
             if len({other.get(key) for other in alike}) > 1
         ]
-        out.append(", ".join([name, *extra[:3], *(["and more"] if len(extra) > 3 else [])]))
-    return out
+        whole.append(", ".join([base, *extra])[:LABEL])
+        short.append(", ".join([base, *extra[:3], *(["and more"] if len(extra) > 3 else [])]))
+    kinds = [frozenset(config.items()) for config in flat]
+    several = {name for name in short if len(_of(name, short, kinds)) > 1}
+    names = [w if s in several else s for s, w in zip(short, whole)]
+    return [_numbered(name, _of(name, names, kinds), kind) for name, kind in zip(names, kinds)]
+
+
+def _of(name: str, names: Sequence[str], kinds: Sequence[frozenset]) -> list[frozenset]:
+    """The different configurations that go by this name."""
+    return list(dict.fromkeys(kind for other, kind in zip(names, kinds) if other == name))
+
+
+def _numbered(name: str, namesakes: Sequence[frozenset], kind: frozenset) -> str:
+    """With a number where others have the name, too: values may differ in what does not fit a label."""
+    return name if len(namesakes) == 1 else f"{name} ({namesakes.index(kind) + 1})"
 
 
 def _base(run: Run) -> str:
@@ -91,7 +109,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             out |= _flat(value, f"{prefix}{key}.")
         else:
-            out[f"{prefix}{key}"] = str(value)[:60]
+            out[f"{prefix}{key}"] = str(value)
     return out
 
 

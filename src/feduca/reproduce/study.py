@@ -38,6 +38,8 @@ STUDIES = (
     "offers-validation",
 )
 
+BOUNDS = ("always", "never")  # the rules whose rows are the ceiling and what silos have alone
+
 TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself and starts warm
 
 FREE = ("seeds", "rounds", "engine", "checkpoint")  # how long and where to run is the command line's to say, always
@@ -127,6 +129,15 @@ def plan(
 def kept(chosen: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> list[Cell]:
     """The cells that `--only` leaves: on every axis it names, those with one of its labels."""
     return [cell for cell in chosen if all(cell.labels.get(axis) in labels for axis, labels in keep.items())]
+
+
+def unjudged(name: str, smoke: bool, summary: Sequence[Mapping[str, Any]]) -> str:
+    """Which rows to run, too, where nobody can say whether silos are better off than alone; empty where that is known."""
+    if all(cell.get("deployed_test_mean") is None or cell.get("alone_test_mean") is not None for cell in summary):
+        return ""
+    needed = [cell.labels.get("method") for cell in plan(name, smoke=smoke) if cell.recipe.participation.rule in BOUNDS]
+    rows = " and ".join(dict.fromkeys(label for label in needed if label))
+    return f"not known: the ceiling, and who is better off than alone; add {rows} to --only method=..." if rows else ""
 
 
 def _each_its_own(chosen: Sequence[Cell], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
