@@ -258,6 +258,6 @@ def standing_columns(
         worst = "worst silo, points" if metric == "accuracy" else f"worst silo, {metric}"
         columns["better off %"] = lambda row: percent(row.get("better_off"))
         columns[worst] = lambda row: points(row.get("gain_worst"), metric)
-    if any(row.get("still_in", 1) != 1 for row in rows):
-        columns["still in %"] = lambda row: percent(row.get("still_in", 1))
+    if any(row.get("still_in") not in (None, 1) for row in rows):
+        columns["still in %"] = lambda row: percent(row.get("still_in"))
     return columns

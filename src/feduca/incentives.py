@@ -72,7 +72,7 @@ class Claims:
 
 
 def lever(deed: str, mechanism: Mapping[str, Any]) -> bool:
-    """Whether a mechanism gives a silo the means to do it: FedUCA alone reads thresholds, others have no weights by examples."""
+    """Whether a mechanism gives a silo the means: only FedUCA reads thresholds, and not all can weigh silos by examples."""
     return {"inflate": mechanism["name"] == "feduca", "claim": "beta" in mechanism}.get(deed, True)
 
 

@@ -125,8 +125,8 @@ def left(statuses: Iterable[tuple[int, Sequence[str]]]) -> dict[int, int]:
 def membership(clients: Sequence[Mapping[str, Any]], silos: Sequence[str]) -> dict[str, Any]:
     """What the summary of one run says about it: the share of silos that are still in, and the round in which others left."""
     gone = left((record["round"], record["status"]) for record in clients)
-    n = len(clients[-1]["status"])
-    return {"still_in": 1 - len(gone) / n, "left": {_name(k, silos): gone[k] for k in sorted(gone)}}
+    n = len(clients[-1]["status"]) if clients else 0
+    return {"still_in": 1 - len(gone) / n if n else None, "left": {_name(k, silos): gone[k] for k in sorted(gone)}}
 
 
 def _name(k: int, silos: Sequence[str]) -> str:
