@@ -187,14 +187,15 @@ def compare(
     from feduca import api, display
     from feduca.config import parse_setting
     from feduca.runs import over_seeds
-    from feduca.study import cells, relabelled, set_by
+    from feduca.study import relabelled, set_by
 
     _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device)
     for text in settings or []:
         if own := dict.fromkeys(who for who, _ in set_by(chosen, parse_setting(text)[0])):
             _say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
-    rows = relabelled(chosen, cells(chosen), settings or [])
+    changes = {parse_setting(text)[0]: text for text in settings or []}  # of several about one entry the last counts
+    rows = relabelled(_recipe(source, None, rounds, seed, device), chosen, changes)
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:
         _say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")

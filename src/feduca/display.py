@@ -121,9 +121,9 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     """A table as plain text: the first `left` columns to the left, the others, figures, to the right."""
     table = Table(box=None, pad_edge=False, header_style="")
     for place, name in enumerate(head):
-        table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+        table.add_column(Text(name), justify="left" if place < left else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # a label in brackets is no markup
     console = Console(width=WIDEST, force_terminal=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
@@ -159,9 +159,8 @@ NAMED_FOR: dict[str, tuple[_Column, ...]] = {  # the quantity that a study is ab
 }
 
 
-OFFERED: tuple[
-    _Column, ...
-] = (  # of studies that know the ceiling, offers, the model a silo would have had alone, or who left
+# Of studies that know the forced-in ceiling, offers, the model a silo would have had alone, or who left for good.
+OFFERED: tuple[_Column, ...] = (
     ("ceiling_accuracy_mean", "ceiling", percent),
     ("concession", "mean concession", _number(2)),
     ("deployed_test_mean", "deployed %", percent),

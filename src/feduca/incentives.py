@@ -20,22 +20,21 @@ from feduca import api
 from feduca.audit import DECISIVE, Outcome, average, lone, outcome, points, spread
 from feduca.config import Recipe
 from feduca.display import aligned
-from feduca.errors import InputError
+from feduca.errors import ConfigError, InputError
 from feduca.experiment import has_test_parts, make_task
+from feduca.study import one_of
 from feduca.types import Ints, Task
 
 CLAIM = 10  # how many times its examples a liar claims to have
 INFLATION = 0.05  # by how much a liar inflates its threshold, the paper's smaller figure
 
 
-def _method(mechanism: str, rule: str, ties: str, **offer: str) -> dict[str, Any]:
-    """Settings of a method, all that its label says: whatever else a recipe chooses does not make the label untrue."""
-    return {
-        "mechanism": {"name": mechanism},
-        "participation.rule": rule,
-        "participation.ties": ties,
-        "offer": offer,
-    }
+def _method(mechanism: str, rule: str, ties: str, kind: str, train_from: str = "offer") -> dict[str, Any]:
+    """Settings of a method, all that its label is about: a recipe that chooses otherwise must not make the label untrue."""
+    search = {"offer.train_from": train_from} if kind != "global" else {}
+    decides = {"rule": rule, "ties": ties, "confidence": 0.0, "warm_start": 0}
+    participation = {f"participation.{key}": value for key, value in decides.items()}
+    return {"mechanism": {"name": mechanism}, **participation, "offer.kind": kind, **search}
 
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
@@ -73,7 +72,11 @@ class Claims:
 
 def lever(deed: str, mechanism: Mapping[str, Any]) -> bool:
     """Whether a mechanism gives a silo the means: only FedUCA reads thresholds, and not all can weigh silos by examples."""
-    return {"inflate": mechanism["name"] == "feduca", "claim": "beta" in mechanism}.get(deed, True)
+    by_examples = mechanism.get("beta") in (
+        "uniform",
+        "examples",
+    )  # a mechanism of one's own may mean something else by it
+    return {"inflate": mechanism["name"] == "feduca", "claim": by_examples}.get(deed, True)
 
 
 def deviation(deed: str, silo: int) -> dict[str, Any]:
@@ -85,31 +88,31 @@ def deviation(deed: str, silo: int) -> dict[str, Any]:
     return {"conduct.kind": deed, "conduct.clients": [silo]}
 
 
-def methods_for(recipe: Recipe) -> dict[str, Mapping[str, Any]]:
-    """The recipe's own method, unless it is one of ours, and ours."""
-
-    def method(one: Recipe) -> tuple:
-        return one.mechanism, one.participation, one.offer
-
-    if any(method(recipe) == method(recipe.with_settings(settings)) for settings in METHODS.values()):
-        return dict(METHODS)
+def methods_for(recipe: Recipe, tell: Tell = lambda line: None) -> dict[str, Recipe]:
+    """The recipe's own method, unless it is one of ours, and ours; what makes no sense beside its other entries is named."""
+    found: dict[str, Recipe] = {}
     what = f"{recipe.mechanism['name']}, {recipe.participation.rule}, {recipe.offer.kind}"
-    return {f"this recipe ({what})": {}, **METHODS}
+    for label, settings in {f"this recipe ({what})": None, **METHODS}.items():
+        try:
+            found[label] = recipe.single() if settings is None else one_of(recipe, settings)
+        except ConfigError as error:
+            tell(f"{label}: left out, since {error}")
+    kinds = [(one.mechanism, one.participation, one.offer) for one in found.values()]
+    return {label: one for k, (label, one) in enumerate(found.items()) if kinds[k] not in kinds[k + 1 :]}
 
 
 def incentives(
     recipe: Recipe,
     seeds: Sequence[int] = (0, 1, 2),
     deviators: int | None = 2,
-    methods: Mapping[str, Mapping[str, Any]] | None = None,
+    methods: Mapping[str, Recipe] | None = None,
     deeds: Sequence[str] = DEEDS,
     tell: Tell = lambda line: None,
 ) -> dict[str, Any]:
     """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
     liars = lone(deviators, recipe.task.clients)
     rows = []
-    for label, settings in (methods_for(recipe) if methods is None else methods).items():
-        chosen = recipe.with_settings(settings)
+    for label, chosen in (methods_for(recipe, tell) if methods is None else methods).items():
         cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds if lever(deed, chosen.mechanism)}
         for seed in seeds:
             task = make_task(chosen, seed)
@@ -179,10 +182,12 @@ WORDS = {
 def sentence(row: Mapping[str, Any]) -> str:
     """What one row says, in plain words."""
     mean, error = row["own"]["mean"], row["own"]["stderr"]
-    decided = error is not None and abs(mean) >= DECISIVE * error and abs(mean) >= 0.001
-    what = ("gains" if mean > 0 else "loses") if decided else "neither clearly gains nor loses"
     if error is None:
         what = "may gain or lose, which one case does not tell"
+    elif abs(mean) >= DECISIVE * error and abs(mean) >= 0.001:
+        what = "gains" if mean > 0 else "loses"
+    else:
+        what = "neither clearly gains nor loses"
     mine, theirs, shared = (points(row[key], sign=True) for key in ("own", "others", "accuracy"))
     return (
         f"{row['method']}: a silo that {WORDS[row['deed']]} {what}: {mine} points of its own accuracy (better in"

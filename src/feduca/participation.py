@@ -87,11 +87,13 @@ class Comparison:
         better, tied = self._by_metric(new, old, n, margin)
         return better | (tied & (new.loss < old.loss)) if self.ties == "loss" else better
 
-    def reasons(self, new: Scores, old: Scores, n: Ints | None = None) -> list[str]:
-        """Why `beats` says what it says of the `offered` and the client's `own` model, in few words."""
+    def reasons(
+        self, new: Scores, old: Scores, n: Ints | None = None, names: tuple[str, str] = ("offered", "own")
+    ) -> list[str]:
+        """Why `beats` says what it says of two models of every client, by what they are called, in few words."""
         better, tied = self._by_metric(new, old, n, 0.0)
         return [
-            self._reason(*case)
+            self._reason(names, *case)
             for case in zip(better, tied, new.metric(self.metric), old.metric(self.metric), new.loss, old.loss)
         ]
 
@@ -101,18 +103,20 @@ class Comparison:
         at = f", loss {loss:.4g}" if self.ties == "loss" else ""
         return f"no point on the way beat its own model: {self.metric} {value}{at}"
 
-    def _reason(self, better: bool, tied: bool, value: float, bar: float, loss: float, own_loss: float) -> str:
-        offered, own = _apart(value, bar, ".4f")
+    def _reason(
+        self, names: tuple[str, str], better: bool, tied: bool, value: float, bar: float, loss: float, old_loss: float
+    ) -> str:
+        new, old = _apart(value, bar, ".4f")
         if not tied:
-            return f"offered {offered} {'beats' if better else 'does not beat'} own {own}"
+            return f"{names[0]} {new} {'beats' if better else 'does not beat'} {names[1]} {old}"
         if self.confidence > 0 and abs(value - bar) > 1e-12:
-            tie = f"offered {offered} and own {own} tie at confidence {self.confidence:g}"
+            tie = f"{names[0]} {new} and {names[1]} {old} tie at confidence {self.confidence:g}"
         else:
-            tie = f"equal {self.metric} {own}"
+            tie = f"equal {self.metric} {old}"
         if self.ties != "loss":
             return f"{tie}: no gain"
-        sign = "<" if loss < own_loss else ">" if loss > own_loss else "="
-        return f"{tie}, loss {f' {sign} '.join(_apart(loss, own_loss, '.4g'))}"
+        sign = "<" if loss < old_loss else ">" if loss > old_loss else "="
+        return f"{tie}, loss {f' {sign} '.join(_apart(loss, old_loss, '.4g'))}"
 
     def _by_metric(self, new: Scores, old: Scores, n: Ints | None, margin: float | Floats) -> tuple[Bools, Bools]:
         """Who is better, and who ties, before `ties` has its say."""
@@ -259,14 +263,10 @@ class Quits:
         judged = np.isfinite(situation.own.accuracy) & np.isfinite(alone.accuracy) & ~gone
         behind = np.where(judged, np.where(gains, 0, before + 1), before)
         left = behind >= self.rounds
-        metric = self.better.metric
-        scores = zip(deployed.metric(metric), alone.metric(metric))
-        reasons = [
-            self._why(was, *pair) if out else why for out, was, why, pair in zip(left, gone, inner.reason, scores)
+        said = f"left for good: {self.rounds} round{'s' * (self.rounds != 1)} without beating its model alone"
+        last = self.better.reasons(deployed, alone, situation.validation, ("deployed", "alone"))
+        reasons = [  # the figures stand where they decided: in the round in which a silo leaves
+            why if not out else said if was else f"{said}; at last {figures}"
+            for out, was, why, figures in zip(left, gone, inner.reason, last)
         ]
         return Decision(inner.join & ~left, reasons, left, {**inner.extra, "behind": behind})
-
-    def _why(self, gone: bool, deployed: float, alone: float) -> str:
-        """Why a silo has left; in the round in which it leaves, with the figures it decides by."""
-        said = f"left for good: {self.rounds} rounds without beating its model alone"
-        return said if gone else "{}, at last {} against {}".format(said, *_apart(deployed, alone, ".4f"))

@@ -110,7 +110,7 @@ def summarise(
         "deployed": mean(deployed),
         "worst_client": min(known, default=None),
         **standing.summary(clients, silos),
-        **standing.membership(clients, silos),
+        **standing.membership(rounds, clients, silos),
         "smallest_cohort": rounds[-1]["smallest_cohort"],
         "rounds": len(rounds),
         "seconds": sum(r["seconds"]["round"] for r in rounds),
@@ -501,7 +501,7 @@ def load(path: str | Path) -> RunResult:
             raise InputError(f"{path} holds no finished round yet; wait for one, or run it again")
         silos = silos_of(path, len(clients[-1]["status"]) if clients else 0)
         # A run of before there were these figures gets them now.
-        since = {**standing.summary(clients, silos), **standing.membership(clients, silos)}
+        since = {**standing.summary(clients, silos), **standing.membership(rounds, clients, silos)}
         summary = {**since, **kept} if kept else summarise(rounds, clients, silos)
         result = RunResult(config["name"], config, config["seeds"][0], rounds, clients, summary, path, silos=silos)
         result.row()  # whatever a table needs is there

@@ -122,11 +122,20 @@ def left(statuses: Iterable[tuple[int, Sequence[str]]]) -> dict[int, int]:
     return found
 
 
-def membership(clients: Sequence[Mapping[str, Any]], silos: Sequence[str]) -> dict[str, Any]:
-    """What the summary of one run says about it: the share of silos that are still in, and the round in which others left."""
+def membership(
+    rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]], silos: Sequence[str]
+) -> dict[str, Any]:
+    """What the summary of one run says about it: the share of silos still in, and when others left by their own decision.
+
+    A silo may also be taken out by its operator; the share counts that, too.
+    """
     gone = left((record["round"], record["status"]) for record in clients)
     n = len(clients[-1]["status"]) if clients else 0
-    return {"still_in": 1 - len(gone) / n if n else None, "left": {_name(k, silos): gone[k] for k in sorted(gone)}}
+    members = rounds[-1].get("members")  # None in records of before there was such a count
+    return {
+        "still_in": (n - len(gone) if members is None else members) / n if n else None,
+        "left": {_name(k, silos): gone[k] for k in sorted(gone)},
+    }
 
 
 def _name(k: int, silos: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from feduca.config import Recipe
+from feduca.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,42 @@ def set_by(recipe: Recipe, key: str) -> list[tuple[str, str]]:
     return [(who, one) for who, one in theirs if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")]
 
 
-def relabelled(recipe: Recipe, rows: Sequence[Cell], changes: Sequence[str]) -> list[Cell]:
-    """Rows of a comparison with those `key=value` in their labels that reach them and not others, which set the key themselves.
+def relabelled(before: Recipe, after: Recipe, changes: Mapping[str, str]) -> list[Cell]:
+    """The rows of a comparison whose entries `changes` (`key=value`, by key) has changed, said in the labels that are about them.
 
-    Rows are about what some of them set: a label that leaves it out means the recipe's own value.
+    Rows are about what some of them set: where one of these entries has another value than in the recipe `before`, a label that
+    leaves it out would be untrue. Cells of a table with axes have no such room, and nothing of theirs is changed.
     """
-    if recipe.axes:
-        return list(rows)
-    owners = {text: {who for who, _ in set_by(recipe, text.partition("=")[0].strip())} for text in changes}
-
-    def label(cell: Cell) -> str:
-        return ", ".join(
-            [cell.label, *(t for t, own in owners.items() if own and f"the row {cell.label!r}" not in own)]
+    rows, unchanged = cells(after), cells(before)
+    if len(rows) != len(unchanged):
+        return rows  # the rows themselves are others
+    about = {key: text for key, text in changes.items() if set_by(after, key)}
+    said = [
+        [text for key, text in about.items() if _entry(row.recipe, key) != _entry(old.recipe, key)]
+        for row, old in zip(rows, unchanged)
+    ]
+    if after.axes and any(said):
+        place = next(k for k, texts in enumerate(said) if texts)
+        raise ConfigError(
+            f"--set {said[place][0]}: a table's axis is about it, and {rows[place].label!r} would not be what it says; use"
+            " another label, in a recipe of your own"
         )
+    return [replace(row, labels={"method": ", ".join([row.label, *t])}) if t else row for row, t in zip(rows, said)]
 
-    return [replace(cell, labels={"method": label(cell)}) for cell in rows]
+
+def _entry(recipe: Recipe, key: str) -> Any:
+    """What a recipe has at a dotted key; None where there is no such thing."""
+    here: Any = recipe.model_dump()
+    for part in key.split("."):
+        here = here.get(part) if isinstance(here, dict) else None
+    return here
+
+
+def one_of(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """One run of a table: `settings` over what the recipe says for all; of its offer, what the run's kind has a use for."""
+    bare = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
+    offer = bare.offer.used_by(settings.get("offer.kind", bare.offer.kind))
+    return bare.model_copy(update={"offer": offer}).with_settings(settings)
 
 
 def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:
@@ -69,11 +91,9 @@ def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke
         axes = [(axis.name, [(value.label, value.set) for value in axis.values]) for axis in recipe.axes]
     chosen = [[v for v in values if v[0] in (keep or {}).get(name, [v[0]])] for name, values in axes]
     names = [name for name, _ in axes]
-    bare = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
 
     def cell(labels: Mapping[str, str], settings: Mapping[str, Any]) -> Cell:
-        offer = bare.offer.used_by(settings.get("offer.kind", bare.offer.kind))
-        return Cell(labels, bare.model_copy(update={"offer": offer}).with_settings(settings))
+        return Cell(labels, one_of(recipe, settings))
 
     small = {key: value for key, value in recipe.smoke.items() if key not in _swept(recipe)} if smoke else {}
     found = []

@@ -148,11 +148,12 @@ def test_summaries_average_the_last_ten_rounds():
         for t in range(20)
     ]  # fmt: skip
     client = {"status": ["joined", "declined"], "test_deployed": [0.9, 0.6]}
-    clients = [{**client, "eq1": [True, False]}, {**client, "eq1": [True, True]}]
+    clients = [{**client, "round": 1, "eq1": [True, False]}, {**client, "round": 2, "eq1": [True, True]}]
     summary = runs.summarise(records, clients)
     assert summary["accuracy"] == pytest.approx(0.145)
     assert summary["seconds"] == 40
     assert summary["eq1_share"] == 1  # the first round has no own models to compare with
+    assert (summary["still_in"], summary["left"]) == (1, {})
 
 
 def test_a_silo_without_a_test_part_is_judged_by_its_validation_data():

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from command_line import feduca
-from feduca import display
+from feduca import api, display
+from feduca.config import parse_setting
+from feduca.study import relabelled
 
 FAST = ["--rounds", "2", "--set", "local.epochs=1", "--set", "utility.check_every=0"]
 
@@ -451,14 +453,16 @@ def test_reproduce_names_the_rows_without_which_nobody_is_better_off(capsys):
     _, out, err = feduca("reproduce", "offers", "--smoke", *only, "--only", mine, capsys=capsys)
     assert "mean concession  deployed %" in out.splitlines()[0]
     assert "better off" not in out
-    assert "not known: the ceiling, and who is better off than alone; add forced and local to --only method=" in err
+    assert "come from other rows; add them to --only method=...: forced | local" in err
     _, out, err = feduca("reproduce", "offers", "--smoke", *only, "--only", f"{mine}|forced|local", capsys=capsys)
     assert "alone %  better off %  worst gain" in out.splitlines()[0]
-    assert "not known" not in err
+    assert "other rows" not in err
+    elsewhere = ["--only", "study=ablation", "--only", "method=strict"]  # whose rows of this kind are in another part
+    assert "other rows" not in feduca("reproduce", "offers", "--smoke", *elsewhere, capsys=capsys)[2]
 
 
 def test_a_wide_table_is_not_cut():
-    label = 300 * "x"
+    label = 300 * "x" + " [/b] [red]"
     assert label in display.aligned(["method", "figure"], [[label, "1"]])
 
 
@@ -472,6 +476,35 @@ def test_a_row_that_a_setting_makes_another_says_so_in_its_label(capsys):
     assert {label for label, kind in offers.items() if kind == "best-mixture"} == {"best mixture, Eq. 1"}
     plain = json.loads(feduca("compare", *FAST, "--json", "--set", "task.test_share=0.5", capsys=capsys)[1])
     assert not [row for row in plain if "test_share" in row["method"]]  # no row is about it
+
+
+def labels(*settings: str) -> list[str]:
+    """Of the quickstart's rows, those that a change is written into."""
+    before = api.recipe("quickstart")
+    after = api.recipe("quickstart", dict(map(parse_setting, settings)))
+    rows = relabelled(before, after, {parse_setting(text)[0]: text for text in settings})
+    assert len(rows) == len(before.compare)
+    return [row.label for row, old in zip(rows, before.compare) if row.label != old.label]
+
+
+def test_only_what_a_setting_changes_has_it_in_its_label():
+    consensus = "offer.train_from=consensus"  # means nothing to rows that offer the shared model
+    assert labels(consensus) == [
+        f"{row}, {consensus}"
+        for row in ("least concession, Eq. 1", "least concession, Eq. 1, ties by loss", "best mixture, Eq. 1")
+    ]
+    assert labels("mechanism.name=feduca") == []  # the recipe's own
+    assert labels("participation.ties=loss", "participation.ties=strict") == []
+    lagged = labels("mechanism.schedule=lagged")  # one row sets it, others have no schedule
+    assert lagged == [f"FedUCA fresh, Eq. {k}, mechanism.schedule=lagged" for k in (2, 1)]
+
+
+def test_a_table_with_axes_refuses_what_its_labels_are_about(capsys, tmp_path):
+    axis = '[[axes]]\nname = "method"\nvalues = [{ label = "avg", set = { "mechanism.name" = "fedavg" } }, { label = "uca" }]\n'
+    (tmp_path / "own.toml").write_text(f'extends = "quickstart"\ncompare = []\n{axis}')
+    code, _, err = feduca("compare", "own.toml", *FAST, "--set", "mechanism.name=fedprox", capsys=capsys)
+    assert code == 2
+    assert "--set mechanism.name=fedprox: a table's axis is about it, and 'uca' would not be what it says" in err
 
 
 def test_a_setting_for_some_rows_leaves_the_others_alone(capsys):

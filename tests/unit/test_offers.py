@@ -453,7 +453,7 @@ def test_quitting_by_hand():
     assert second.left.tolist() == [False, False, True]
     assert second.join.tolist() == [True, True, False]
     assert second.reason[2] == (
-        "left for good: 2 rounds without beating its model alone, at last 0.6000 against 0.6000"
+        "left for good: 2 rounds without beating its model alone; at last equal accuracy 0.6000: no gain"
     )
     third = rule.decide(situation([1.0] * 3, [0.1] * 3, [0.6] * 3, second.extra))
     assert third.left.tolist() == [False, False, True]  # for good, however good the offer
@@ -465,6 +465,9 @@ def test_a_decliner_deploys_its_own_model():
     decided = rule.decide(situation([0.5, 0.5], [0.7, 0.55], [0.6, 0.6]))
     assert decided.join.tolist() == [False, False]
     assert decided.left.tolist() == [False, True]
+    assert decided.reason[1] == (
+        "left for good: 1 round without beating its model alone; at last deployed 0.5500 does not beat alone 0.6000"
+    )
 
 
 def test_who_cannot_know_its_model_alone_does_not_quit():
@@ -581,8 +584,10 @@ def test_who_quit_is_said_so_that_nobody_reads_it_the_other_way_round():
     gone = standing.left([(1, ["joined", "joined"]), (2, ["left", "declined"]), (3, ["left", "left"])])
     assert gone == {0: 2, 1: 3}
     records = [{"round": r, "status": words} for r, words in ((1, ["joined", "joined"]), (2, ["declined", "left"]))]
-    assert standing.membership(records, ["a", "b"]) == {"still_in": 0.5, "left": {"b": 2}}
-    assert standing.membership(records[:1], ["a", "b"]) == {"still_in": 1.0, "left": {}}
+    assert standing.membership([{}, {}], records, ["a", "b"]) == {"still_in": 0.5, "left": {"b": 2}}
+    assert standing.membership([{"members": 2}], records[:1], ["a", "b"]) == {"still_in": 1.0, "left": {}}
+    by_operator = standing.membership([{"members": 1}], records[:1], ["a", "b"])
+    assert by_operator == {"still_in": 0.5, "left": {}}
     assert standing.departed({}, ["a", "b"]) == ""
     assert standing.departed({1: 3}, ["a", "b"]) == "1 of 2 silos quit for good: b (round 3)"
     assert standing.departed(gone, ["a", "b"]) == (
@@ -704,6 +709,7 @@ def test_incentives_on_the_smallest_federation():
     assert all("one case does not tell" in said for said in found["verdict"])
     assert not lever("inflate", {"name": "fedavg", "beta": "uniform"})  # nobody reads the threshold
     assert not lever("claim", {"name": "random"})  # nor counts
+    assert not lever("claim", {"name": "mine", "beta": 0.5})
     with pytest.raises(InputError, match=r"set task\.test_share"):
         incentives(api.recipe("quickstart"))
     with pytest.raises(InputError, match="choose 1 to 10"):
@@ -711,23 +717,26 @@ def test_incentives_on_the_smallest_federation():
 
 
 def test_what_a_recipe_chooses_is_audited_beside_methods_that_are_what_their_labels_say():
-    assert methods_for(api.recipe("quickstart")) == METHODS
+    assert list(methods_for(api.recipe("quickstart"))) == list(METHODS)
     mine = {
         "mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "best-mixture",
-        "offer.train_from": "consensus",
+        "offer.train_from": "consensus", "offer.points": 7, "participation.confidence": 0.9,
     }  # fmt: skip
-    recipe = api.recipe("quickstart", mine)
-    first, *others = methods_for(recipe).items()
-    assert first == ("this recipe (fedavg, accuracy, best-mixture)", {})
-    assert dict(others) == METHODS
-    recipes = {label: recipe.with_settings(settings) for label, settings in others}
-    assert all(
-        one.offer.train_from == ("consensus" if "consensus" in label else "offer") for label, one in recipes.items()
-    )
-    lagged = api.recipe("quickstart", {"mechanism.schedule": "lagged"})
-    assert lagged.with_settings(METHODS["FedUCA fresh, Eq. 2"]).mechanism["schedule"] == "fresh"
-    assert "this recipe (feduca, utility, global)" in methods_for(lagged)
-    assert methods_for(api.recipe("quickstart", {**mine, "participation.ties": "loss"})) == METHODS
+    own, *ours = methods_for(api.recipe("quickstart", mine)).items()
+    assert own[0] == "this recipe (fedavg, accuracy, best-mixture)"
+    assert (own[1].offer.points, own[1].participation.confidence) == (7, 0.9)
+    assert [label for label, _ in ours] == list(METHODS)
+    for label, one in ours:
+        assert one.participation.confidence == 0  # Eq. 1 is
+        assert one.offer.train_from == ("consensus" if "consensus" in label else "offer")
+        assert one.offer.points == (10 if "FedUCA" in label else 7)
+    lagged = methods_for(api.recipe("quickstart", {"mechanism.schedule": "lagged"}))
+    assert lagged["FedUCA fresh, Eq. 2"].mechanism["schedule"] == "fresh"
+    assert "this recipe (feduca, utility, global)" in lagged
+    said: list[str] = []
+    found = methods_for(api.recipe("quickstart", {"offer.points": 7}), said.append)  # means something to offers only
+    assert list(found) == list(METHODS)
+    assert said[0].startswith("this recipe (feduca, utility, global): left out, since quickstart: offer.points is 7")
 
 
 def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
@@ -746,7 +755,7 @@ def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
         return Outcome(silos.tolist(), [1 / 3] * 3, [1.0] * 3, 0.5, 1.0)
 
     monkeypatch.setattr("feduca.incentives._play", play)
-    methods = {"fedavg": {"mechanism.name": "fedavg"}}
+    methods = {"fedavg": recipe.with_settings({"mechanism.name": "fedavg"})}
     found = incentives(recipe, seeds=(0,), deviators=3, methods=methods, deeds=("echo", "claim"))
     rows = {row["deed"]: row for row in found["rows"]}
     assert rows["claim"]["own"]["mean"] == pytest.approx(0.01)

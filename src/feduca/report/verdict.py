@@ -14,7 +14,7 @@ _MECHANISMS = {"feduca": "FedUCA", "fedavg": "FedAvg", "uniform": "uniform weigh
 _RULES = {"accuracy": "Eq. 1", "utility": "Eq. 2", "always": "everybody forced in"}
 NAMED = 4  # silos that a sentence names
 ABSURD = 1e9  # scores beyond it
-LABEL = 300  # characters of the longest label
+LABEL, SETTING = 300, 60  # characters of a run's name, and of a setting in it
 
 
 def average(values: Iterable[Number]) -> Number:
@@ -58,35 +58,39 @@ def figures(run: Run) -> dict[str, Number]:
 def labels(runs: Sequence[Run]) -> list[str]:
     """One name per run: mechanism and rule, then whatever else tells the runs apart. Seeds do not: they form a band.
 
-    Runs of one name are shown as seeds of one method, so what is configured otherwise has another name, however long.
+    Runs of one name are shown as seeds of one method, so what is configured otherwise must have another name.
     """
     flat = [_flat({k: v for k, v in run.config.items() if k not in ("name", "seeds", "compare")}) for run in runs]
     bases = [_base(run) for run in runs]
     shown = {"mechanism.name", "participation.rule", "participation.warm_start", "offer.kind"}
-    short, whole = [], []
-    for k, base in enumerate(bases):
-        alike = [other for i, other in enumerate(flat) if bases[i] == base]
-        extra = [
-            f"{key.rpartition('.')[2]} = {flat[k].get(key, 'unset')[:60]}"
-            for key in sorted(set().union(*alike) - shown)
-            if len({other.get(key) for other in alike}) > 1
-        ]
-        whole.append(", ".join([base, *extra])[:LABEL])
-        short.append(", ".join([base, *extra[:3], *(["and more"] if len(extra) > 3 else [])]))
+    names = [_told(base, own, _differ(base, bases, flat) - shown, set()) for base, own in zip(bases, flat)]
+    # Three settings may not be enough: what tells namesakes apart comes first then, where a legend does not cut it off.
+    longer = [
+        _told(base, own, _differ(base, bases, flat) - shown, _differ(name, names, flat))
+        for base, name, own in zip(bases, names, flat)
+    ]
     kinds = [frozenset(config.items()) for config in flat]
-    several = {name for name in short if len(_of(name, short, kinds)) > 1}
-    names = [w if s in several else s for s, w in zip(short, whole)]
-    return [_numbered(name, _of(name, names, kinds), kind) for name, kind in zip(names, kinds)]
+    return [_numbered(name, longer, kind, kinds) for name, kind in zip(longer, kinds)]
 
 
-def _of(name: str, names: Sequence[str], kinds: Sequence[frozenset]) -> list[frozenset]:
-    """The different configurations that go by this name."""
-    return list(dict.fromkeys(kind for other, kind in zip(names, kinds) if other == name))
+def _differ(name: str, names: Sequence[str], flat: Sequence[Mapping[str, str]]) -> set[str]:
+    """The settings in which runs of one name differ."""
+    alike = [config for other, config in zip(names, flat) if other == name]
+    return {key for key in set().union(*alike) if len({config.get(key) for config in alike}) > 1}
 
 
-def _numbered(name: str, namesakes: Sequence[frozenset], kind: frozenset) -> str:
-    """With a number where others have the name, too: values may differ in what does not fit a label."""
-    return name if len(namesakes) == 1 else f"{name} ({namesakes.index(kind) + 1})"
+def _told(base: str, config: Mapping[str, str], keys: set[str], first: set[str]) -> str:
+    """A name with some of these settings: all of those that come `first`, of others as many as make three."""
+    order = [*sorted(first), *sorted(keys - first)]
+    extra = [f"{key.rpartition('.')[2]} = {config.get(key, 'unset')}"[:SETTING] for key in order]
+    most = max(3, len(first))
+    return ", ".join([base, *extra[:most], *(["and more"] if len(extra) > most else [])])[:LABEL]
+
+
+def _numbered(name: str, names: Sequence[str], kind: frozenset, kinds: Sequence[frozenset]) -> str:
+    """With a number where other configurations have the name, too: values may differ in what does not fit it."""
+    namesakes = list(dict.fromkeys(other for own, other in zip(names, kinds) if own == name))
+    return name if len(namesakes) == 1 else f"{namesakes.index(kind) + 1}: {name}"
 
 
 def _base(run: Run) -> str:

@@ -38,8 +38,6 @@ STUDIES = (
     "offers-validation",
 )
 
-BOUNDS = ("always", "never")  # the rules whose rows are the ceiling and what silos have alone
-
 TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself and starts warm
 
 FREE = ("seeds", "rounds", "engine", "checkpoint")  # how long and where to run is the command line's to say, always
@@ -132,12 +130,24 @@ def kept(chosen: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> list[Cell
 
 
 def unjudged(name: str, smoke: bool, summary: Sequence[Mapping[str, Any]]) -> str:
-    """Which rows to run, too, where nobody can say whether silos are better off than alone; empty where that is known."""
-    if all(cell.get("deployed_test_mean") is None or cell.get("alone_test_mean") is not None for cell in summary):
+    """Which rows left out by `--only` would say who is better off than alone (summary.beside); empty where none would."""
+    blind = [c for c in summary if c.get("deployed_test_mean") is not None and c.get("alone_test_mean") is None]
+    if not blind:
         return ""
-    needed = [cell.labels.get("method") for cell in plan(name, smoke=smoke) if cell.recipe.participation.rule in BOUNDS]
-    rows = " and ".join(dict.fromkeys(label for label in needed if label))
-    return f"not known: the ceiling, and who is better off than alone; add {rows} to --only method=..." if rows else ""
+    parts, there = {c["labels"].get("study") for c in blind}, [c["labels"] for c in summary]
+    rows = dict.fromkeys(
+        cell.labels.get("method", cell.label)
+        for cell in plan(name, smoke=smoke)
+        if cell.labels.get("study") in parts and dict(cell.labels) not in there and _bounds(cell.recipe)
+    )
+    said = "the ceiling and who is better off than alone come from other rows; add them to --only method=..."
+    return f"{said}: {' | '.join(rows)}" if rows else ""
+
+
+def _bounds(recipe: config.Recipe) -> bool:
+    """Plain averaging with everybody in, or with nobody: the ceiling, and what silos have alone."""
+    plain = (recipe.offer.kind, recipe.mechanism["name"]) == ("global", "fedavg")
+    return plain and recipe.participation.rule in ("always", "never")
 
 
 def _each_its_own(chosen: Sequence[Cell], settings: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "discrepancy_bound_expected": _curve(results, "discrepancy_bound_expected"),
         "accuracy_by_round": _curve(results, "accuracy"),
         "participation_by_round": _curve(results, "participation"),
-        "members_share": _members(results),
+        "members_share": mean([r.summary["still_in"] for r in results]),
         **_untouched(results),
         **_kept_curves(results[0]),
         "seconds": mean([result.summary["seconds"] for result in results]),
@@ -120,12 +120,6 @@ def _place(cell: Cell) -> dict[str, Any]:
         "paper_accuracy": paper.ACCURACY[key][0] if key in paper.ACCURACY else None,
         "paper_participation": paper.PARTICIPATION.get(key),
     }
-
-
-def _members(results: Sequence[RunResult]) -> float | None:
-    """The share of silos that have not left for good by the last round."""
-    last = [(r.rounds[-1].get("members"), len(r.clients[-1]["status"])) for r in results]
-    return mean([np.nan if members is None else members / n for members, n in last])
 
 
 def _split(config: Mapping[str, Any]) -> str:
