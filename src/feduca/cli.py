@@ -191,10 +191,10 @@ def compare(
 
     _load(imports)
     chosen = _recipe(source, settings, rounds, seed, device)
-    for text in settings or []:
-        if own := dict.fromkeys(who for who, _ in set_by(chosen, parse_setting(text)[0])):
-            _say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
     changes = {parse_setting(text)[0]: text for text in settings or []}  # of several about one entry the last counts
+    for key, text in changes.items():
+        if own := dict.fromkeys(who for who, _ in set_by(chosen, key)):
+            _say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
     rows = relabelled(_recipe(source, None, rounds, seed, device), chosen, changes)
     done = sum(_is_finished(_folder(cell.recipe, one, out)) for cell in rows for one in cell.recipe.seeds)
     if done and not again:

@@ -31,10 +31,15 @@ INFLATION = 0.05  # by how much a liar inflates its threshold, the paper's small
 
 def _method(mechanism: str, rule: str, ties: str, kind: str, train_from: str = "offer") -> dict[str, Any]:
     """Settings of a method, all that its label is about: a recipe that chooses otherwise must not make the label untrue."""
-    search = {"offer.train_from": train_from} if kind != "global" else {}
-    decides = {"rule": rule, "ties": ties, "confidence": 0.0, "warm_start": 0}
-    participation = {f"participation.{key}": value for key, value in decides.items()}
-    return {"mechanism": {"name": mechanism}, **participation, "offer.kind": kind, **search}
+    return {
+        "mechanism": {"name": mechanism},
+        "participation.rule": rule,
+        "participation.ties": ties,
+        "participation.confidence": 0.0,
+        "participation.warm_start": 0,
+        "offer.kind": kind,
+        "offer.train_from": train_from,
+    }
 
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
@@ -72,11 +77,8 @@ class Claims:
 
 def lever(deed: str, mechanism: Mapping[str, Any]) -> bool:
     """Whether a mechanism gives a silo the means: only FedUCA reads thresholds, and not all can weigh silos by examples."""
-    by_examples = mechanism.get("beta") in (
-        "uniform",
-        "examples",
-    )  # a mechanism of one's own may mean something else by it
-    return {"inflate": mechanism["name"] == "feduca", "claim": by_examples}.get(deed, True)
+    weighs = mechanism.get("beta") in ("uniform", "examples")  # one of a user's own may call something else beta
+    return {"inflate": mechanism["name"] == "feduca", "claim": weighs}.get(deed, True)
 
 
 def deviation(deed: str, silo: int) -> dict[str, Any]:
@@ -97,6 +99,7 @@ def methods_for(recipe: Recipe, tell: Tell = lambda line: None) -> dict[str, Rec
             found[label] = recipe.single() if settings is None else one_of(recipe, settings)
         except ConfigError as error:
             tell(f"{label}: left out, since {error}")
+    # The recipe's own stands first, and is left out if it comes again.
     kinds = [(one.mechanism, one.participation, one.offer) for one in found.values()]
     return {label: one for k, (label, one) in enumerate(found.items()) if kinds[k] not in kinds[k + 1 :]}
 

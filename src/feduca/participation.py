@@ -264,9 +264,9 @@ class Quits:
         behind = np.where(judged, np.where(gains, 0, before + 1), before)
         left = behind >= self.rounds
         said = f"left for good: {self.rounds} round{'s' * (self.rounds != 1)} without beating its model alone"
-        last = self.better.reasons(deployed, alone, situation.validation, ("deployed", "alone"))
-        reasons = [  # the figures stand where they decided: in the round in which a silo leaves
-            why if not out else said if was else f"{said}; at last {figures}"
-            for out, was, why, figures in zip(left, gone, inner.reason, last)
-        ]
+        reasons = [said if out else why for out, why in zip(left, inner.reason)]
+        if (left & ~gone).any():  # the figures stand where they decided: in the round in which a silo leaves
+            last = self.better.reasons(deployed, alone, situation.validation, ("deployed", "alone"))
+            for k in np.flatnonzero(left & ~gone):
+                reasons[k] = f"{said}; at last {last[k]}"
         return Decision(inner.join & ~left, reasons, left, {**inner.extra, "behind": behind})

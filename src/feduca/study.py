@@ -46,10 +46,11 @@ def relabelled(before: Recipe, after: Recipe, changes: Mapping[str, str]) -> lis
     Rows are about what some of them set: where one of these entries has another value than in the recipe `before`, a label that
     leaves it out would be untrue. Cells of a table with axes have no such room, and nothing of theirs is changed.
     """
-    rows, unchanged = cells(after), cells(before)
-    if len(rows) != len(unchanged):
-        return rows  # the rows themselves are others
+    rows = cells(after)
     about = {key: text for key, text in changes.items() if set_by(after, key)}
+    unchanged = cells(before) if about else []
+    if len(rows) != len(unchanged):
+        return rows  # nothing that a row is about; or the rows themselves are others
     said = [
         [text for key, text in about.items() if _entry(row.recipe, key) != _entry(old.recipe, key)]
         for row, old in zip(rows, unchanged)

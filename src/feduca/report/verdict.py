@@ -63,14 +63,12 @@ def labels(runs: Sequence[Run]) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in ("name", "seeds", "compare")}) for run in runs]
     bases = [_base(run) for run in runs]
     shown = {"mechanism.name", "participation.rule", "participation.warm_start", "offer.kind"}
-    names = [_told(base, own, _differ(base, bases, flat) - shown, set()) for base, own in zip(bases, flat)]
+    keys = [_differ(base, bases, flat) - shown for base in bases]
+    short = [_told(*one, set()) for one in zip(bases, flat, keys)]
     # Three settings may not be enough: what tells namesakes apart comes first then, where a legend does not cut it off.
-    longer = [
-        _told(base, own, _differ(base, bases, flat) - shown, _differ(name, names, flat))
-        for base, name, own in zip(bases, names, flat)
-    ]
+    names = [_told(base, own, some, _differ(s, short, flat)) for base, own, some, s in zip(bases, flat, keys, short)]
     kinds = [frozenset(config.items()) for config in flat]
-    return [_numbered(name, longer, kind, kinds) for name, kind in zip(longer, kinds)]
+    return [_numbered(name, names, kind, kinds) for name, kind in zip(names, kinds)]
 
 
 def _differ(name: str, names: Sequence[str], flat: Sequence[Mapping[str, str]]) -> set[str]:

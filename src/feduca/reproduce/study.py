@@ -14,7 +14,7 @@ from feduca import api, config, effort, runs, splits
 from feduca.errors import ConfigError
 from feduca.experiment import check_here, make_task
 from feduca.reproduce.summaries import SummaryFile, Tell, in_order, place, read
-from feduca.reproduce.summary import summarise, taken_over
+from feduca.reproduce.summary import PLAIN, summarise, taken_over
 from feduca.study import Cell, cells, set_by
 from feduca.timed import timed
 
@@ -146,8 +146,7 @@ def unjudged(name: str, smoke: bool, summary: Sequence[Mapping[str, Any]]) -> st
 
 def _bounds(recipe: config.Recipe) -> bool:
     """Plain averaging with everybody in, or with nobody: the ceiling, and what silos have alone."""
-    plain = (recipe.offer.kind, recipe.mechanism["name"]) == ("global", "fedavg")
-    return plain and recipe.participation.rule in ("always", "never")
+    return (recipe.offer.kind, recipe.mechanism["name"]) == PLAIN and recipe.participation.rule in ("always", "never")
 
 
 def _each_its_own(chosen: Sequence[Cell], settings: Mapping[str, Any]) -> list[dict[str, Any]]:

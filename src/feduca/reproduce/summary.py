@@ -221,9 +221,12 @@ def beside(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**cell, **_ceiling(cell, cells), **_better_off(cell, cells)} for cell in cells]
 
 
+PLAIN = ("global", "fedavg")  # offer and mechanism of the rows that others are held against
+
+
 def _neighbour(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], rule: str, key: str) -> Any:
     """The row of plain averaging under `rule` that shares the cell's `key` and has run all of its seeds, if there is one."""
-    plain = (c for c in cells if tuple(map(c.get, ("rule", "offer", "mechanism"))) == (rule, "global", "fedavg"))
+    plain = (c for c in cells if (c.get("rule"), c.get("offer"), c.get("mechanism")) == (rule, *PLAIN))
     same = (c for c in plain if c.get(key) and c[key] == cell.get(key) and set(cell["seeds"]) <= set(c["seeds"]))
     return next(same, None)
 
