@@ -21,9 +21,9 @@ from feduca._version import __version__
 if TYPE_CHECKING:
     from feduca.api import iterate, recipe, resume, run
     from feduca.errors import CheckpointError, ConfigError, DataError, FeducaError, InputError, ProblemError, RunError
-    from feduca.export import Exported, export_models, load
     from feduca.program import allocate, max_participation
-    from feduca.runs import RunResult
+    from feduca.report.export import Exported, export_models, load
+    from feduca.runs.directory import RunResult
     from feduca.types import Allocation, LocalSpec, Mechanism, Needs, Scores, Task
 
 _HOME = {
@@ -31,10 +31,10 @@ _HOME = {
     "iterate": "api",
     "recipe": "api",
     "resume": "api",
-    "load": "export",
-    "export_models": "export",
-    "Exported": "export",
-    "RunResult": "runs",
+    "load": "report.export",
+    "export_models": "report.export",
+    "Exported": "report.export",
+    "RunResult": "runs.directory",
     "allocate": "program",
     "max_participation": "program",
     "Allocation": "types",

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from feduca import folders, peak, runs
-from feduca import rounds as loop
-from feduca.config import Recipe
-from feduca.config import load as load_recipe
+from feduca.core import rounds as loop
+from feduca.core.records import ClientRecord, RoundRecord
 from feduca.errors import ConfigError, InputError
-from feduca.experiment import Experiment, build, fingerprint, make_task, origin
-from feduca.federation import InProcess
-from feduca.folders import is_folder
-from feduca.records import ClientRecord, RoundRecord, plain
-from feduca.runs import RunDirectory, RunResult, summarise
+from feduca.recipes import folders
+from feduca.recipes.build import Experiment, build, fingerprint, make_task, origin
+from feduca.recipes.folders import is_folder
+from feduca.recipes.schema import Recipe
+from feduca.recipes.schema import load as load_recipe
+from feduca.runs import directory as runs
+from feduca.runs import files, manifest
+from feduca.runs.directory import RunDirectory, RunResult
+from feduca.runs.session import Session, Watcher
+from feduca.tasks.engines.gpu import peak
 from feduca.types import ServerState, Task
 
 log = logging.getLogger("feduca")
-
-Watcher = Callable[[RoundRecord, ClientRecord], None]
 
 
 def recipe(
@@ -63,12 +63,12 @@ def run(
     seed = chosen.seeds[0]
     directory = None
     if out is not None:
-        runs.check_writable(Path(out))
         directory = _directory(out, chosen, seed)
         if not again:
             same_data(chosen, directory.path)
-        if directory.state() == "finished" and not again and task is None:
-            return runs.load(directory.path)
+            if task is None and directory.state() == "finished":
+                return runs.load(directory.path)
+        runs.check_writable(Path(out))
     return _play(chosen, seed, task, directory, watch, resuming=not again and task is None)
 
 
@@ -103,6 +103,11 @@ def same_data(chosen: Recipe, path: Path) -> None:
     """Refuse to read back, go on with or export a run whose silos' files have changed since."""
     if chosen.own is not None or not is_folder(chosen.task.data):
         return
+    if runs.state_of(path) is not None and not runs.task_of(path):
+        raise InputError(
+            f"{path}/env.json is missing or damaged, so nobody knows whether {chosen.task.data} has changed since: repeat the"
+            " run with --again"
+        )
     then = runs.task_of(path).get("files")
     if then is not None and then != folders.checksum(chosen.task.data):
         raise InputError(
@@ -135,26 +140,28 @@ def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None 
 def recorded(path: str | Path) -> tuple[Recipe, RunDirectory]:
     """The recipe of a run directory and the directory itself, provided that they still belong together."""
     path = Path(path)
-    if not (path / "config.toml").is_file():
-        raise InputError(f"{path} is not a run directory (no config.toml); give one that `feduca run` wrote")
+    chosen = described(path)
+    place = path.resolve()
+    directory = _directory(place.parent.parent, chosen, chosen.seeds[0], place.parent.name)
+    if directory.path != place:
+        raise InputError(f"{path} is a copy or was renamed: call it {directory.path.name} to go on with it")
+    return chosen, directory
+
+
+def described(path: Path) -> Recipe:
+    """The recipe of a run directory, provided that it is the one that was run."""
+    try:
+        files.opened(path / "config.toml").close()
+    except OSError:
+        raise InputError(f"{path} is not a run directory (no config.toml); give one that `feduca run` wrote") from None
     chosen = load_recipe(path / "config.toml")
     name = f"{chosen.hash()}-s{chosen.seeds[0]}"
-    if path.resolve().name != name:
+    if name != ((manifest.read_status(path) or {}).get("run") or path.resolve().name):
         raise InputError(
             f"{path}/config.toml describes run {name}: it was changed, or another version of feduca wrote it;"
             f" undo that, or start a new run from it with `feduca run {path}/config.toml`"
         )
-    parent = path.resolve().parent
-    return chosen, _directory(parent.parent, chosen, chosen.seeds[0], parent.name)
-
-
-@dataclass(frozen=True)
-class _Started:
-    """A run whose directory is open and whose loop is ready to be driven."""
-
-    loop: loop.Rounds
-    federation: InProcess
-    finish: Callable[..., RunResult]  # the last state, and what else the summary should say
+    return chosen
 
 
 def _play(
@@ -164,10 +171,10 @@ def _play(
     peak.reset(device)
     experiment = build(chosen, seed, task)
     with directory or nullcontext():
-        started = _start(chosen, seed, experiment, directory, watch, resuming)
-        final = loop.play(started.loop, started.federation)
+        session, rounds = _start(chosen, seed, experiment, directory, watch, resuming)
+        final = loop.play(rounds, experiment.federation)
         used = peak.megabytes(device)
-        return started.finish(final, {} if used is None else {"peak_mb": used})
+        return session.finish(final, {} if used is None else {"peak_mb": used})
 
 
 def _start(
@@ -177,45 +184,20 @@ def _start(
     directory: RunDirectory | None,
     watch: Watcher | None,
     resuming: bool,
-) -> _Started:
-    """Begin or resume; whoever drives the loop then calls `finish` with its last state."""
+) -> tuple[Session, loop.Rounds]:
+    """Begin or resume; whoever drives the loop then finishes the session with its last state."""
     server, task, federation = experiment.server, experiment.task, experiment.federation
-    records: list[dict[str, Any]] = []
-    clients: list[dict[str, Any]] = []
-    state = None
-
-    def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
-        records.append(plain(record))
-        clients.append(plain(per_client))
-        if directory is not None:
-            directory.append(records[-1], clients[-1])
-            directory.save(state, federation.snapshot(), last=state.round > server.rounds)
-        if watch is not None:
-            watch(record, per_client)
-
-    def finish(final: ServerState, more: Mapping[str, Any] | None = None) -> RunResult:
-        summary = {**summarise(records, clients, federation.silos), **(more or {})}
-        if (judge := getattr(task, "criterion", None)) is not None and judge.score is not None:
-            summary["metric"] = judge.name  # what the figures called accuracy are here
-        if directory is not None:
-            directory.finish(summary)
-        where = None if directory is None else directory.path
-        silos = tuple(federation.silos)
-        return RunResult(chosen.name, chosen.plain(), seed, records, clients, summary, where, final.theta, silos)
-
-    if directory is not None:
-        earlier = directory.resume(experiment.theta, federation.silos) if resuming else None
-        if earlier is not None:
-            federation.restore(earlier.clients)
-            state = earlier.state
-            records.extend(earlier.rounds)
-            clients.extend(earlier.records)
-        else:
-            if resuming and directory.state() is not None:
-                log.warning("%s starts from round 1: %s", directory.path, runs.nothing_kept(directory.path))
-            directory.begin(chosen.plain(), seed, federation.silos, getattr(task, "describe", dict)())
-    rounds = loop.rounds(server, experiment.theta, task.examples, evaluate=task.test, on_round=on_round, state=state)
-    return _Started(rounds, federation, finish)
+    session = Session(chosen, seed, federation, task, directory, watch)
+    earlier = None
+    if directory is not None and resuming:
+        earlier = directory.resume(experiment.theta, federation.silos)
+        if earlier is None and directory.state() is not None:
+            log.warning("%s starts from round 1: %s", directory.path, runs.nothing_kept(directory.path))
+    state = session.begin(earlier)
+    rounds = loop.rounds(
+        server, experiment.theta, task.examples, evaluate=task.test, on_round=session.on_round, state=state
+    )
+    return session, rounds
 
 
 def shape_of(chosen: Recipe) -> tuple:
@@ -237,7 +219,6 @@ def run_many(
 
     Finished ones are read back, interrupted ones go on. Runs on the same data, split and seed share one task.
     """
-    runs.check_writable(Path(out))
     results: dict[int, RunResult] = {}
     open_jobs: dict[tuple, list[int]] = {}
     first_of: dict[tuple, int] = {}
@@ -248,10 +229,12 @@ def run_many(
         directory = _directory(out, chosen, seed)
         if not again:
             same_data(chosen, directory.path)
-        if directory.state() == "finished" and not again:
+        if not again and directory.state() == "finished":
             results[i] = runs.load(directory.path)
         else:
             open_jobs.setdefault(shape_of(chosen), []).append(i)
+    if open_jobs:
+        runs.check_writable(Path(out))
     for indices in open_jobs.values():
         for first in range(0, len(indices), lockstep):
             batch = indices[first : first + lockstep]
@@ -282,8 +265,9 @@ def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, wa
             stack.enter_context(directory)
             started.append(_start(chosen, seed, experiment, directory, watch, resuming=not again))
         merged = merge([experiment.task for experiment in experiments])
-        finals = together([one.loop for one in started], [one.federation for one in started], merged)
-        return [one.finish(final) for one, final in zip(started, finals)]
+        federations = [experiment.federation for experiment in experiments]
+        finals = together([rounds for _, rounds in started], federations, merged)
+        return [session.finish(final) for (session, _), final in zip(started, finals)]
 
 
 def iterate(

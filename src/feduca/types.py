@@ -46,6 +46,10 @@ class LocalSpec:
     objective: str = "mean"  # or "propfair": -log(1 - F/bound)
     bound: float = 0.0
 
+    def steps(self, examples: Ints) -> Ints:
+        """Mini-batches of a round, where a client has so many examples."""
+        return self.epochs * -(-np.asarray(examples) // self.batch_size)
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -55,8 +59,25 @@ class Scores:
     loss: Floats
 
     def metric(self, name: str) -> Floats:
-        """The utility the paper speaks of (reading 9): accuracy, or negative loss."""
+        """The utility the paper speaks of: accuracy, or negative loss."""
         return self.accuracy if name == "accuracy" else -self.loss
+
+
+@dataclass(frozen=True)
+class Answered:
+    """How models answered single examples: what stays in a silo, and is compared there (client/paired.py)."""
+
+    right: Floats  # [K, n]: 1 or 0; NaN where answers are not right or wrong, and beyond a client's own examples
+    loss: Floats  # [K, n]
+    counts: Ints  # [K]: how many of the n are the client's
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What classifiers say of some data, example by example."""
+
+    probabilities: Floats  # [K, n, classes]
+    targets: Ints  # [K, n]; -1 where there is no such example: silos differ in how many they have
 
 
 class Task(Protocol):
@@ -70,7 +91,9 @@ class Task(Protocol):
         """Training examples per silo.
 
         A task may also have `validation_examples`, how many examples each silo's scores rest on; only a confidence asks for it.
-        `test_examples`, how many no decision sees: where some silo has them, models are scored on these, too. And
+        `test_examples`, how many no decision sees: where some silo has them, models are scored on these, too.
+        `answers(theta, clients, split) -> Answered`, example by example: for judging who is better off. `predict(theta, clients,
+        split) -> Predictions`, of `theta[K, size]`, client by client: only offers that mix outputs ask for them. And
         `fingerprint()`, a name for everything it computes, which goes into the name of a run.
         """
         ...
@@ -82,7 +105,11 @@ class Task(Protocol):
 
     @property
     def size(self) -> int:
-        """All entries of theta."""
+        """All entries of theta.
+
+        A task may also have `parameter_names`, a mapping from the names of theta's parts, in order, to their sizes; a recipe that
+        shares only a part of the model asks for it. `norm_names` are those of normalisation layers.
+        """
         ...
 
     def init(self, seed: int) -> Array:
@@ -94,8 +121,9 @@ class Task(Protocol):
     ) -> Array:
         """Local training of `theta[K, size]` by `clients[K]`; `anchor[size]` or `[K, size]` is what `spec.prox` pulls to.
 
-        A task may take one more argument, `rates[K]`: a learning rate for each client, in place of the spec's (APFL has such).
-        One that does not is called once for every rate.
+        A task may take more arguments. `rates[K]`: a learning rate for each client, in place of the spec's (APFL has such); one
+        that does not is called once for every rate. `drift[K, size]`, added to every gradient (SCAFFOLD), and `free[K, size]`, 1
+        where training may move a model and 0 where not (FedRep); one that does not take them cannot run such a method.
         """
         ...
 
@@ -118,16 +146,17 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Announcements:
-    """What the server tells each client of a round (SPEC step 1)."""
+    """What the server tells each client of a round."""
 
     run: str
     round: int
     clients: Ints  # [K]
-    theta: Array  # [P], the same for all
+    theta: Array  # [P], the same for all; inside a client's step [K, P] where a part of it is its own (share.py)
     alpha_formed: Floats  # [K]: the weight with which the client went into this theta
     alpha_announced: Floats  # [K]: the weight it is asked to judge
     s: Floats
     local: LocalSpec
+    control: Array | None = None  # [P], what the method tells every client beside the model (SCAFFOLD)
 
 
 @dataclass(frozen=True)
@@ -150,6 +179,9 @@ class Measurements:
         default_factory=dict
     )  # a method's own numbers (IncFL: the solo loss); personal.py
     points: Mapping[str, Floats] = field(default_factory=dict)  # where asked for: places, values, losses [K, M]
+    noted: Mapping[str, Floats] = field(
+        default_factory=dict
+    )  # where there is an outside option: trainings; offers' weights
 
     @property
     def eq1(self) -> Bools:
@@ -159,7 +191,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Reports:
-    """What came back (SPEC step 6). Rows of `theta` matter only where `status` is joined."""
+    """What came back. Rows of `theta` matter only where `status` is joined."""
 
     round: int
     clients: Ints  # [K]
@@ -192,7 +224,7 @@ class Federation(Protocol):
 
 @dataclass(frozen=True)
 class ClientMemory:
-    """What clients keep between rounds (SPEC section 1), K of them along the leading axis. Nobody else sees it."""
+    """What clients keep between rounds, K of them along the leading axis. Nobody else sees it."""
 
     trained: Bools  # has a model of its own
     contributes: Bools  # has ever sent one
@@ -254,7 +286,7 @@ class Certificate:
 class Allocation:
     """Aggregation weights, where they came from, and how far to trust them."""
 
-    alpha: Floats  # [N], expected weights R^T s
+    alpha: Floats  # [N], what silos are told: expected weights R^T s, or a sampled row that they judge
     status: str  # "optimal", or what went wrong in one word; see program/
     reason: str = ""  # cause and remedy, a full sentence, when something is off
     R: Floats | None = None  # [n_s, N]
@@ -262,7 +294,7 @@ class Allocation:
     slack: Floats | None = None  # [N]
     satisfied: Bools | None = None  # [N]: u_k(alpha_k) >= gamma_k - tolerance
     certificate: Certificate | None = None
-    fallback: str | None = None  # which step of SPEC section 5 was taken
+    fallback: str | None = None  # which way out was taken where nobody can be satisfied (program/fallback.py)
     applied: Floats | None = None  # [N], where what is aggregated differs from alpha (a sampled row)
     fresh: Floats | None = None  # [N], explicit weights on this round's updates (FedVARP) ...
     stored: Floats | None = None  # [N], ... and on the remembered ones
@@ -301,6 +333,7 @@ class Round:
     delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
     previous: Allocation
     told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
+    local: LocalSpec = LocalSpec()  # the local training that clients were asked for
 
 
 class Mechanism(Protocol):
@@ -308,7 +341,9 @@ class Mechanism(Protocol):
 
     The state goes into checkpoints: None, or a tree of dicts with string keys, lists, strings, numbers and arrays.
     A method with a part on the client (IncFL, Ditto) also has `personal`; see personal.py. One whose weights need not sum to 1
-    says so with `scaled = True`; see weights.py.
+    says so with `scaled = True`; see weights.py. One whose state has rows per silo says which with `per_silo`; see roster.py.
+    Two more hooks see the state: `control(state)` is a vector that every client is told beside the model, `shift(state, joined)`
+    one that is added to the combined update; None is neither.
     """
 
     @property
@@ -316,7 +351,7 @@ class Mechanism(Protocol):
 
     @property
     def schedule(self) -> str:
-        """fresh, lagged or announce-next (reading 2)."""
+        """fresh, lagged, announce-next or one-alpha."""
         ...
 
     def local(self, spec: LocalSpec) -> LocalSpec:
@@ -347,5 +382,8 @@ class ServerState:
     zeta: Floats  # [N, size], last reported
     examples: Ints  # [N]
     absences: Ints  # [N], rounds in a row without an answer (roster.py)
-    history: Mapping[str, Array] = field(default_factory=dict)  # what plausibility.py remembers, [N] each
+    history: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # what outliers.py and plausibility.py remember, [N, ...] each
     left: Bools | None = None  # [N], for good (roster.py); None: nobody so far
+    moments: Mapping[str, Array] = field(default_factory=dict)  # of the server's optimiser, [P] each; none for sgd

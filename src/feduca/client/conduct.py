@@ -1,4 +1,4 @@
-"""What a silo does beside deciding and reporting: its work, or something cheaper (SPEC section 10, free-riding).
+"""What a silo does beside deciding and reporting: its work, or something cheaper (free-riding).
 
 honest     trains and sends what it trained
 refuse     never takes an offer after the first round, however good
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feduca.arrays import like, select
-from feduca.rng import stream
+from feduca.core.arrays import like, select
+from feduca.core.rng import stream
 from feduca.types import Array, Bools, Ints
 
 KINDS = ("honest", "refuse", "withhold", "echo", "noise", "idle")

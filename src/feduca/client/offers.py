@@ -1,4 +1,4 @@
-"""What a client is asked to accept: the shared model, or a point on the way to its own (SPEC section 10).
+"""What a client is asked to accept: the shared model, or a point on the way to its own.
 
 `offer(c) = (1 - c) * theta + c * theta_k` with the concession `c` in [0, 1]: `c = 0` is consensus, `c = 1` the client's own
 model. Searching `c` costs forward passes over the validation data; they are counted, and a budget bounds them. The realised
@@ -7,16 +7,16 @@ point decides: a curve may say where to look first, never what is offered. Theor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from feduca.arrays import mix, repeat, take
-from feduca.participation import Comparison
+from feduca.client.participation import Comparison
+from feduca.client.requests import Along, Steps
+from feduca.core.arrays import mix, part, repeat, take
 from feduca.types import Array, Bools, Floats, Ints, Needs, Scores
-from feduca.work import Along, Steps
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Asked:
     """What an offer is made of. `own` rows and scores matter only where `has_own`."""
 
     clients: Ints
-    theta: Array  # [P]
+    theta: Array  # [P], or [K, P] where silos keep a part to themselves
     own: Array  # [K, P]
     has_own: Bools
     global_scores: Scores
@@ -32,14 +32,41 @@ class Asked:
     validation: Ints | None = None  # examples behind the scores, where the task says
     predict: Callable[[Floats], Floats] | None = None  # last curves: utility [M, K] at concessions [M]
     metric: str = "accuracy"  # what those curves are of
+    outside: Scores | None = None  # what an offer has to beat, where that is not the own model ...
+    option: Array | None = None  # ... and the models [K, P] that have these scores
+
+    @property
+    def bar(self) -> Scores:
+        return self.own_scores if self.outside is None else self.outside
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several models of every client and their weights; the last is its outside option."""
+
+    models: Mapping[str, Array]  # by name, [K, P] each
+    weights: Floats  # [K, models]
+
+    def for_who(self, join: Bools) -> Mixture:
+        """The same, with all weight on the outside option where clients decline."""
+        alone = np.zeros(self.weights.shape[1])
+        alone[-1] = 1.0
+        return replace(self, weights=np.where(join[:, None], self.weights, alone))
+
+    @property
+    def noted(self) -> dict[str, Floats]:
+        return {f"weight_{name}": self.weights[:, m] for m, name in enumerate(self.models)}
 
 
 @dataclass(frozen=True)
 class Offered:
-    theta: Array  # [K, P]
+    theta: Array  # [K, P]; of a mixture of outputs, what to train from
     concession: Floats  # [K]
     scores: Scores  # [K], validation
     evaluations: Ints  # [K]
+    mixture: Mixture | None = None  # what is deployed, where outputs are mixed
+    why: Sequence[str] | None = None  # why nothing better than the outside option is offered; "" where something is
+    noted: Mapping[str, Floats] = field(default_factory=dict)  # for the record, [K] each
 
 
 class Offer(Protocol):
@@ -111,16 +138,16 @@ class LeastConcession:
     needs = Needs()
 
     def of(self, asked: Asked) -> Steps[Offered]:
-        k, own, n = len(asked.clients), asked.own_scores, asked.validation
-        margin = self._margin(own)
+        k, own, bar, n = len(asked.clients), asked.own_scores, asked.bar, asked.validation
+        margin = self._margin(bar)
         best = _rows(asked.global_scores, np.arange(k))  # copies: filled in below
-        found = self.better.beats(best, own, n, margin)
+        found = self.better.beats(best, bar, n, margin)
         concession, evaluations = np.zeros(k), np.zeros(k, int)
         low, high = np.ones(k, int), np.full(k, self.points - 1)  # the range that is halved
         low[found | ~asked.has_own] = self.points
         tried = np.zeros((k, self.points), bool)
         tried[:, 0] = True  # consensus
-        guess = self._guess(asked, own, margin)
+        guess = self._guess(asked, bar, margin)
         limit = self.budget or self.points
         while True:
             halving = (low <= high) & (self.search == "guided")
@@ -133,12 +160,12 @@ class LeastConcession:
             tried[todo, j] = True
             c = j / self.points
             line: Scores = yield Along(
-                repeat(asked.theta, len(todo)), take(asked.own, todo), c[:, None], asked.clients[todo]
+                repeat(part(asked.theta, todo), len(todo)), take(asked.own, todo), c[:, None], asked.clients[todo]
             )
             evaluations[todo] += 1
             new, here = Scores(line.accuracy[:, 0], line.loss[:, 0]), _rows(best, todo)
-            hit = self.better.beats(new, _rows(own, todo), None if n is None else n[todo], margin[todo])
-            near = _preferred(new, here, _rows(own, todo), None if n is None else n[todo], self.better)
+            hit = self.better.beats(new, _rows(bar, todo), None if n is None else n[todo], margin[todo])
+            near = _preferred(new, here, _rows(bar, todo), None if n is None else n[todo], self.better)
             taken = hit | (~found[todo] & near)
             chosen = _choose(taken, new, here)
             best.accuracy[todo], best.loss[todo] = chosen.accuracy, chosen.loss
@@ -146,7 +173,7 @@ class LeastConcession:
             found[todo] |= hit
             high[todo] = np.where(hit, j - 1, high[todo])
             low[todo] = np.where(hit | ~halving[todo], low[todo], j + 1)
-        own_is_best = ~found & asked.has_own & _preferred(own, best, own, n, self.better)
+        own_is_best = ~found & asked.has_own & _preferred(own, best, bar, n, self.better)
         concession = np.where(own_is_best, 1.0, concession)
         return at(asked, concession, _choose(own_is_best, own, best), evaluations)
 
@@ -154,7 +181,7 @@ class LeastConcession:
         value = own.metric(self.better.metric)
         return self.margin * np.abs(value) if self.relative else np.full(len(value), self.margin)
 
-    def _guess(self, asked: Asked, own: Scores, margin: Floats) -> Ints:
+    def _guess(self, asked: Asked, bar: Scores, margin: Floats) -> Ints:
         """The first candidate that last round's curve expects to succeed; the middle where there is no such curve.
 
         Under Eq. 1 the own model is judged by accuracy even where utility is the negative loss: such curves say nothing here.
@@ -163,7 +190,7 @@ class LeastConcession:
         if self.search != "guided" or asked.predict is None or asked.metric != self.better.metric:
             return middle
         grid = np.arange(1, self.points) / self.points
-        hopeful = asked.predict(grid) > (own.metric(self.better.metric) + margin)[None]  # NaN compares as False
+        hopeful = asked.predict(grid) > (bar.metric(self.better.metric) + margin)[None]  # NaN compares as False
         return np.where(hopeful.any(0), 1 + hopeful.argmax(0), middle)
 
 
@@ -191,6 +218,6 @@ class BestMixture:
             evaluations[asked.has_own] = len(grid)
             candidates = [(c, Scores(line.accuracy[:, j], line.loss[:, j])) for j, c in enumerate(grid)]
             for c, new in [*candidates, (1.0, asked.own_scores)]:
-                chosen = _preferred(new, best, asked.own_scores, asked.validation, self.better) & asked.has_own
+                chosen = _preferred(new, best, asked.bar, asked.validation, self.better) & asked.has_own
                 best, concession = _choose(chosen, new, best), np.where(chosen, c, concession)
         return at(asked, concession, best, evaluations)

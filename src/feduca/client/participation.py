@@ -1,4 +1,4 @@
-"""Participation rules: does the client take the offer? (SPEC section 6.)
+"""Participation rules: does the client take the offer?
 
 A rule sees a `Situation` and answers yes or no with a reason, for all clients of a call at once. Whoever has no model of its
 own yet joins under every rule; the client step sees to that. "Better" means the same thing to the rule and to the search for an
@@ -22,16 +22,17 @@ class Situation:
     """What a client knows when it decides. All arrays `[K]`."""
 
     round: int
-    own: Scores  # its own model, validation data
+    own: Scores  # its own model or its outside option, whichever it deploys if it declines; validation data
     offered: Scores  # the offered model, validation data
     place: Floats  # the offer's place r on the client's utility path
     zeta: Floats  # its last curve [K, size]
     gamma: Floats  # the threshold it decides by
     family: UtilityFamily
     validation: Ints | None = None  # how many examples the scores rest on, where the task says
-    alone: Scores | None = None  # the model it would have had alone, where the rule needs it
+    alone: Scores | None = None  # the model it would have had alone, or its outside option, where the rule needs it
     extra: Mapping[str, Array] = field(default_factory=dict)  # what the rule kept last round (ClientMemory.extra)
     concession: Floats | None = None  # where the offer lies on the way to its own model (1); None: it is something else
+    called: str = "own"  # what `own` is: the model it has now, or its outside option
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class AccuracyImproves:
 
     def decide(self, situation: Situation) -> Decision:
         scores = situation.offered, situation.own, situation.validation
-        reasons, ends = self.better.reasons(*scores), situation.concession
+        reasons, ends = self.better.reasons(*scores, ("offered", situation.called)), situation.concession
         if ends is not None:  # a search that found nothing ends at the own model, which cannot beat itself
             theirs = [self.better.standing(*own) for own in zip(situation.own.accuracy, situation.own.loss)]
             reasons = [nothing if c == 1 else why for c, nothing, why in zip(ends, theirs, reasons)]
@@ -193,16 +194,23 @@ class AccuracyImproves:
 
 @dataclass(frozen=True)
 class UtilityThreshold:
-    """Eq. 2: `u_k(r; zeta_k) >= gamma_k`, up to a tolerance that keeps solver noise from deciding (reading 8)."""
+    """Eq. 2: `u_k(r; zeta_k) >= gamma_k`, up to a tolerance that keeps solver noise from deciding.
+
+    `realised`: the utility of the offered model on the client's validation data stands in for what the last curve promises.
+    """
 
     tolerance: float = 1e-6
+    realised: bool = False
+    metric: str = "accuracy"  # or "loss": what a realised utility is measured by
     needs = Needs(curve=True)
 
     def decide(self, situation: Situation) -> Decision:
-        utility = situation.family.value(situation.zeta, situation.place)
+        fitted = situation.family.value(situation.zeta, situation.place)
+        utility = situation.offered.metric(self.metric) if self.realised else fitted
         join = utility >= situation.gamma - self.tolerance
         reasons = [
-            f"u({r:.4f}) = {u:.4f} {'meets' if yes else 'is below'} gamma = {gamma:.4f}"
+            f"{'realised utility' if self.realised else f'u({r:.4f})'} = {u:.4f}"
+            f" {'meets' if yes else 'is below'} gamma = {gamma:.4f}"
             for yes, r, u, gamma in zip(join, situation.place, utility, situation.gamma)
         ]
         return Decision(join, reasons)
@@ -263,10 +271,12 @@ class Quits:
         judged = np.isfinite(situation.own.accuracy) & np.isfinite(alone.accuracy) & ~gone
         behind = np.where(judged, np.where(gains, 0, before + 1), before)
         left = behind >= self.rounds
-        said = f"left for good: {self.rounds} round{'s' * (self.rounds != 1)} without beating its model alone"
+        against = "alone" if situation.called == "own" else situation.called
+        model = "model alone" if against == "alone" else f"{against} model"
+        said = f"left for good: {self.rounds} round{'s' * (self.rounds != 1)} without beating its {model}"
         reasons = [said if out else why for out, why in zip(left, inner.reason)]
         if (left & ~gone).any():  # the figures stand where they decided: in the round in which a silo leaves
-            last = self.better.reasons(deployed, alone, situation.validation, ("deployed", "alone"))
+            last = self.better.reasons(deployed, alone, situation.validation, ("deployed", against))
             for k in np.flatnonzero(left & ~gone):
                 reasons[k] = f"{said}; at last {last[k]}"
         return Decision(inner.join & ~left, reasons, left, {**inner.extra, "behind": behind})

@@ -1,14 +1,15 @@
-"""What a client tells the server about its curve and threshold: the truth, or not (SPEC section 6)."""
+"""What a client tells the server about its curve and threshold: the truth, or not."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from feduca.rng import stream
-from feduca.types import Floats, Ints, UtilityFamily
+from feduca.core.messages import silenced
+from feduca.core.rng import stream
+from feduca.types import Floats, Ints, Reports, UtilityFamily
 
 
 class ReportingPolicy(Protocol):
@@ -89,3 +90,25 @@ class Blurred:
         gamma, zeta = gamma.copy(), zeta.copy()
         zeta[known], gamma[known] = self.family.fit(places, told[:, :3], weights), told[:, 3]
         return gamma, zeta
+
+
+def quiet(reports: Reports, decliners: str) -> Reports:
+    """What of the reports is sent where decliners do not tell everything: "curve" and threshold besides, or "silent", the status.
+
+    The paper's FedAvg client returns nothing when it declines, and Algorithm 1's its curve and threshold.
+    """
+    stays = ~reports.joined
+    if decliners == "all" or not stays.any():
+        return reports
+    measured = silenced(reports.measurements, stays)
+    if stays.all():  # then nobody tells a method's own numbers, or points: there are no columns of them
+        measured = replace(measured, test={}, told={}, points={}, noted={})
+    said = ["" if silent else why for silent, why in zip(stays, reports.reason)]
+    reports = replace(reports, reason=said, measurements=measured)
+    if decliners == "curve":
+        return reports
+    return replace(
+        reports,
+        gamma=np.where(stays, np.nan, reports.gamma),
+        zeta=np.where(stays[:, None], np.nan, reports.zeta),
+    )

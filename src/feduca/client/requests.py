@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from feduca.arrays import put, take
-from feduca.types import Array, Floats, Ints, LocalSpec, Scores, Task
+from feduca.core.arrays import put, take
+from feduca.errors import ConfigError, RunError
+from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores, Task
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Train:
-    """Local training (SPEC step 3); the answer is the new `theta[K, P]`."""
+    """Local training; the answer is the new `theta[K, P]`."""
 
     theta: Array
     clients: Ints
@@ -30,13 +31,20 @@ class Train:
     seed: int | Ints  # one for all, or one per client (several federations in one call)
     anchor: Array | None = None  # [P]; [K, P] once several federations are in one call
     rates: Floats | None = None  # [K]: learning rates of the clients' own, in place of the spec's
+    drift: Array | None = None  # [K, P]: added to every gradient
+    free: Array | None = None  # [K, P]: 1 where training may move a model, 0 where not
 
     def on(self, task: Task) -> Array:
-        if self.rates is None:
-            return task.train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor)
         train: Any = task.train
-        if "rates" in inspect.signature(train).parameters:  # ours do; yours need not
-            return train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor, rates=self.rates)
+        takes = inspect.signature(train).parameters.keys()  # ours take everything; yours need not
+        more = {name: x for name in ("rates", "drift", "free") if (x := getattr(self, name)) is not None}
+        if strange := more.keys() - takes - {"rates"}:
+            raise RunError(
+                f"the method works inside local steps, and the task's `train` takes no `{min(strange)}`; give it one"
+                " (types.Task), or use another method"
+            )
+        if self.rates is None or "rates" in takes:
+            return train(self.theta, self.clients, self.spec, self.round, self.seed, self.anchor, **more)
         trained = self.theta
         for rate in np.unique(self.rates):  # one call for all clients of one rate
             trained = put(trained, who := np.flatnonzero(self.rates == rate), self._of(who, float(rate)).on(task))
@@ -47,7 +55,8 @@ class Train:
         seed = self.seed if np.ndim(self.seed) == 0 else np.asarray(self.seed)[who]
         anchor = self.anchor if self.anchor is None or len(self.anchor.shape) == 1 else take(self.anchor, who)
         spec = replace(self.spec, lr=rate)
-        return Train(take(self.theta, who), self.clients[who], spec, self.round, seed, anchor)
+        drift, free = (None if x is None else take(x, who) for x in (self.drift, self.free))
+        return Train(take(self.theta, who), self.clients[who], spec, self.round, seed, anchor, None, drift, free)
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,38 @@ class Along:
         return task.along(self.start, self.end, self.places, self.clients, self.split)
 
 
-Work = Train | Evaluate | Along
+@dataclass(frozen=True)
+class Answers:
+    """How one model per client answers single examples; the answer is None where the task cannot say."""
+
+    theta: Array
+    clients: Ints
+    split: str
+
+    def on(self, task: Task) -> Answered | None:
+        answers = getattr(task, "answers", None)  # ours has it; yours need not
+        return None if answers is None else answers(self.theta, self.clients, self.split)
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Class probabilities of one model per client, example by example."""
+
+    theta: Array
+    clients: Ints
+    split: str = "validation"
+
+    def on(self, task: Task) -> Predictions:
+        predict: Any = getattr(task, "predict", None)
+        if predict is None:
+            raise ConfigError(
+                "offer.space is 'outputs', but the task cannot say what its models predict for an example; give it a method"
+                " `predict`, or use offer.space = 'parameters'"
+            )
+        return predict(self.theta, self.clients, self.split)
+
+
+Work = Train | Evaluate | Along | Answers | Predict
 Steps = Generator[Work, Any, T]
 
 

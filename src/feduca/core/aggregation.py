@@ -1,30 +1,34 @@
-"""From weights and updates to the next global model (SPEC step 7)."""
+"""From weights and updates to the next global model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from feduca.arrays import combine, concatenate, like, numbers, repeat, sort_columns, take, zeros
+from feduca.core.arrays import combine, concatenate, like, numbers, repeat, sort_columns, take, zeros
+from feduca.core.optimiser import Moments, ServerOptimiser
 from feduca.errors import RunError
 from feduca.types import Array, Bools, Floats, Ints
 
 
 def target(examples: Ints, beta: str) -> Floats:
-    """The target weights beta (reading 14): uniform, or by number of examples."""
+    """The target weights beta: uniform, or by number of examples."""
     examples = np.asarray(examples, dtype=float)
     return examples / examples.sum() if beta == "examples" else np.full(len(examples), 1 / len(examples))
 
 
 @dataclass(frozen=True)
 class Weighted:
-    """`theta - eta_s * (fresh . Delta + stored . remembered)`; `eta_c` and `tau` cancel (reading 1).
+    """`theta - eta_s * (fresh . Delta + stored . remembered)`; `eta_c` and `tau` of Algorithm 1 cancel.
+
+    That is the step of `optimiser` sgd; the others make one of the same sum and of what they remember (optimiser.py).
 
     `kind` says what the dot is. `mean` is the paper's weighted sum. `trimmed` leaves out, coordinate by coordinate, the share
     `trim` of the *weight* at either end and averages the rest; `median` takes the weighted middle. Both scale by the sum of
     the weights, so that with equal updates all three agree whatever alpha is. `clip` shortens every participant's update to that
-    norm first, `clip_median` to that multiple of the participants' median norm; 0 = neither.
+    norm first, `clip_median` to that multiple of the participants' median norm (of two, the smaller); 0 = neither.
 
     The tail of theta beyond `parameters` holds frozen parameters and buffers (running statistics). A weighted or stale
     combination can make a variance negative, so buffers become the plain mean (or median, trimmed mean) over the round's
@@ -36,6 +40,10 @@ class Weighted:
     trim: float = 0.2
     clip: float = 0.0
     clip_median: float = 0.0
+    optimiser: str = "sgd"
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
 
     def clipped(self, delta: Array, joined: Bools) -> Array:
         """The participants' updates, none longer than allowed. What is remembered of them is shortened, too."""
@@ -44,7 +52,7 @@ class Weighted:
         length = norms(delta)
         bounds = [self.clip] if self.clip else []
         if self.clip_median:
-            bounds.append(self.clip_median * float(np.median(length[joined])))
+            bounds.append(self.clip_median * middle(length[joined]))
         scale = np.minimum(1.0, min(bounds) / np.maximum(length, np.finfo(float).tiny))
         return delta if (scale == 1).all() else like(delta, scale)[:, None] * delta
 
@@ -57,13 +65,18 @@ class Weighted:
         recalled: Array,
         joined: Bools,
         parameters: int,
-    ) -> Array:
+        moments: Moments = MappingProxyType({}),
+        shift: Array | None = None,
+    ) -> tuple[Array, Moments]:
+        """The next model, and the server optimiser's state after it; `shift` is what a method adds to the combined update."""
         if self.kind == "mean":
             step = combine(fresh, delta) + combine(stored, recalled)
         else:
             weights, updates = np.concatenate([fresh, stored]), concatenate([delta, recalled])
             step = self._middle(weights[weights != 0], take(updates, np.flatnonzero(weights)))
-        moved = theta - self.eta_s * step
+        step = step if shift is None else step + shift
+        optimiser = ServerOptimiser(self.optimiser, self.eta_s, self.beta1, self.beta2, self.tau)
+        moved, moments = optimiser.step(theta, step, moments)
         if parameters < len(theta):
             moved[parameters:] = theta[parameters:]
             if joined.any():
@@ -74,7 +87,7 @@ class Weighted:
                     moved[parameters:] = self._middle(np.full(joined.sum(), 1 / joined.sum()), models[joined])
                 still = (delta[joined][:, parameters:] == 0).all(0)
                 moved[parameters:][still] = theta[parameters:][still]
-        return moved
+        return moved, moments
 
     def _middle(self, weights: Floats, rows: Array) -> Array:
         """`sum(weights)` times the weighted trimmed mean or median of each column."""
@@ -98,6 +111,13 @@ class Weighted:
         else:  # how much of a value's weight lies between the two cuts
             hit = (upper.clip(max=high) - lower.clip(min=low)).clip(min=0)
         return float(total) * (hit * values).sum(0) / hit.sum(0)
+
+
+def middle(lengths: Floats) -> float:
+    """The median; of two the smaller, since their mean follows one that is wrong as far as it goes. 0 of none."""
+    if not len(lengths):
+        return 0.0
+    return float(lengths.min() if len(lengths) == 2 else np.median(lengths))
 
 
 def norms(delta: Array) -> Floats:

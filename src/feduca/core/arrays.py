@@ -22,7 +22,9 @@ def zeros(x: Array, *shape: int) -> Array:
 
 
 def repeat(theta: Array, k: int) -> Array:
-    """`theta[P]` as `[k, P]` without a copy (read-only)."""
+    """`theta[P]` as `[k, P]` without a copy (read-only); one that is `[k, P]` already as it is."""
+    if theta.ndim == 2:
+        return theta
     return theta.expand(k, -1) if hasattr(theta, "expand") else np.broadcast_to(theta, (k, *theta.shape))
 
 
@@ -30,6 +32,18 @@ def select(mask: Bools, yes: Array, no: Array) -> Array:
     """Row by row: `yes` where the mask holds, `no` elsewhere."""
     column = like(yes, mask)[:, None] != 0
     return yes.where(column, no) if hasattr(yes, "where") else np.where(column, yes, no)
+
+
+def columns(mask: Bools, yes: Array, no: Array) -> Array:
+    """Column by column: `yes` where the mask holds, `no` elsewhere."""
+    row = like(yes, mask) != 0
+    return yes.where(row, no) if hasattr(yes, "where") else np.where(row, yes, no)
+
+
+def differ(one: Array, other: Array) -> Bools:
+    """Row by row: whether two arrays differ anywhere."""
+    unequal = (one != other).any(1)
+    return unequal.cpu().numpy() if hasattr(unequal, "cpu") else unequal
 
 
 def mix(start: Array, end: Array, places: Floats) -> Array:
@@ -50,6 +64,11 @@ def take(x: Array, index: Ints) -> Array:
     return x[index]
 
 
+def part(theta: Array, index: Ints) -> Array:
+    """What some clients have of `theta`: the same `[P]` for all, or their rows of `[K, P]`."""
+    return theta if theta.ndim == 1 else take(theta, index)
+
+
 def put(x: Array, index: Ints, rows: Array) -> Array:
     """A copy of `x` with `rows` written at `index`; `rows` itself when they are all of it."""
     if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
@@ -62,6 +81,11 @@ def put(x: Array, index: Ints, rows: Array) -> Array:
 def numbers(mask: Array, x: Array) -> Array:
     """A mask as ones and zeros of the dtype of `x`."""
     return mask.to(x.dtype) if hasattr(mask, "to") else mask.astype(x.dtype)
+
+
+def sign(x: Array) -> Array:
+    """1, 0 or -1 with the sign of each entry."""
+    return numbers(x > 0, x) - numbers(x < 0, x)
 
 
 def sort_columns(rows: Array, weights: Floats) -> tuple[Array, Array]:

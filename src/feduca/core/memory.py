@@ -1,4 +1,4 @@
-"""What the server remembers of a client that sits a round out (reading 4).
+"""What the server remembers of a client that sits a round out.
 
 A memory is a pair of functions on one array `remembered[N, P]`: what to store when a client joins, and which update
 `Delta_k` to recall for it later. `none` recalls nothing and renormalises over the participants instead.
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from feduca.arrays import repeat, select, zeros
+from feduca.core.arrays import repeat, select, zeros
 from feduca.types import Allocation, Array, Bools, Floats
 
 
@@ -33,7 +33,7 @@ class Memory(Protocol):
 
 
 def split(allocation: Allocation, joined: Bools) -> tuple[Floats, Floats]:
-    """Participants count with their new update, the others with the remembered one; no renormalisation (SPEC step 7)."""
+    """Participants count with their new update, the others with the remembered one; no renormalisation."""
     if allocation.fresh is not None and allocation.stored is not None:
         return allocation.fresh, allocation.stored
     alpha = allocation.alpha if allocation.applied is None else allocation.applied

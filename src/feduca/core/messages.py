@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from feduca.arrays import like, zeros
-from feduca.types import Announcements, Array, Measurements, Reports, Scores
+from feduca.core.arrays import like, zeros
+from feduca.types import Announcements, Array, Bools, Measurements, Reports, Scores
 
 _SCORES, _PARTS = ("global_", "own", "offered"), ("accuracy", "loss")
-_MAPPINGS = ("test", "told", "points")
+_MAPPINGS = ("test", "told", "points", "noted")
 _PLACES = "points.places"
 _PLAIN = tuple(f.name for f in fields(Measurements) if f.name not in (*_SCORES, *_MAPPINGS))
 NAMES = (*(f"{name}.{part}" for name in _SCORES for part in _PARTS), *_PLAIN)  # what every silo measures
@@ -88,6 +88,14 @@ def measurements(columns: Mapping[str, np.ndarray]) -> Measurements:
         for kind in _MAPPINGS
     }
     return Measurements(**scores, **rest, **mappings)
+
+
+def silenced(m: Measurements, unheard: Bools) -> Measurements:
+    """Measurements without those of some clients: undefined, zero or False."""
+    changed = {name: column.copy() for name, column in columns(m).items()}
+    for column in changed.values():
+        column[unheard] = np.nan if column.dtype.kind == "f" else 0
+    return measurements(changed)
 
 
 def unmeasured(k: int) -> dict[str, np.ndarray]:

@@ -1,8 +1,8 @@
 """What every round leaves behind: one `RoundRecord` for the federation, one `ClientRecord` for all its clients.
 
-Both become one line of JSON each (`rounds.jsonl`, `clients.jsonl`). Undefined is null. Everything that depends on a clock lives
-in `seconds`, so that two runs of the same seed are equal but for that one object. Accuracy, participation and shares are
-fractions of 1.
+Both become one line of JSON each (`rounds.jsonl`, `clients.jsonl`; packed by `runs/lines.py`). Undefined is null. Everything
+that depends on a clock lives in `seconds`, so that two runs of the same seed are equal but for that one object. Accuracy,
+participation and shares are fractions of 1.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ class ClientRecord:
     test_own: Column | None
     test_global: Column | None
     test_alone: Column | None = None  # the model it would have had alone
+    paired: Mapping[str, Column] | None = None  # deployed against alone, example by example (client/paired.py)
     advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
     utility_points: Mapping[str, Any] | None = None  # places [M], values and losses [N][M], where asked for
+    noted: Mapping[str, Column] | None = None  # with an outside option: trainings of the round, and an offer's weights
 
 
 def plain(value: Any) -> Any:

@@ -6,22 +6,23 @@ has left stays out, whether it still answers, falls silent or would come back: t
 appended, so everybody keeps its place.
 
 A mechanism never sees any of this: it is given the silos that are in, as if there were no others, and its weights are spread over
-all of them with zeros for the rest.
+all of them with zeros for the rest. Of its state, what it declares as `per_silo` follows the silos; the rest is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from feduca.arrays import put, take, zeros
+from feduca.core.arrays import put, take, zeros
+from feduca.core.weights import checked, name_of
+from feduca.errors import ConfigError, RunError
 from feduca.types import LEFT, Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
-from feduca.weights import checked
 
-_NOT_PER_SILO = ("round", "previous", "told")  # of a Round, as an array
+_NOT_PER_SILO = ("round", "previous", "told", "local")  # of a Round, as an array
 _PER_SILO = ("alpha", "slack", "satisfied", "applied", "fresh", "stored")  # of an Allocation, `[N]` each
 
 
@@ -31,6 +32,7 @@ class Census:
 
     examples: Ints  # [N]
     left: Bools  # [N], for good
+    erased: Bools | None = None  # [N], whose updates and curves are to be forgotten, too
 
 
 TakeCensus = Callable[[], Census]
@@ -69,9 +71,18 @@ def allocate(mechanism: Mechanism, state: Any, seen: Round, seed: int) -> tuple[
         previous=_cut(seen.previous, inside),
         told={name: values[inside] for name, values in seen.told.items()},
     )
-    given = mechanism.allocate(_rows(state, inside, n), part, seed)
+    declared, who = getattr(mechanism, "per_silo", None), name_of(mechanism)
+    try:
+        given = mechanism.allocate(_narrowed(state, declared, inside, n, who), part, seed)
+    except (ValueError, IndexError) as error:
+        if state is None or declared is not None:
+            raise
+        raise RunError(
+            f"the mechanism {who} in round {seen.round} cannot do without {n - len(inside)} of {n} silos ({str(error)[:100]});"
+            " if its state has a row per silo, say so: per_silo (docs/your-mechanism.md)"
+        ) from error
     inner, solved = checked(mechanism, given, len(inside), seen.round)
-    return _merged(state, inner, inside, n), spread(solved, inside, n)
+    return _widened(state, inner, declared, inside, n, who), spread(solved, inside, n)
 
 
 def spread(allocation: Allocation, inside: Ints, n: int) -> Allocation:
@@ -88,6 +99,25 @@ def spread(allocation: Allocation, inside: Ints, n: int) -> Allocation:
     return replace(allocation, **changed)
 
 
+def erase(state: ServerState, who: Bools | None) -> ServerState:
+    """The state without what silos sent that have left and asked for that. Nothing of it was aggregated any more."""
+    if who is None or not who.any():
+        return state
+    rows = np.flatnonzero(who)
+    stay = ~who
+    return replace(
+        state,
+        remembered=put(state.remembered, rows, zeros(state.remembered, len(rows), state.remembered.shape[1])),
+        last_joined=np.where(stay, state.last_joined, 0),
+        gamma=np.where(stay, state.gamma, np.nan),
+        zeta=np.where(stay[:, None], state.zeta, np.nan),
+        history={
+            name: np.where(stay.reshape(-1, *[1] * (x.ndim - 1)), x, 0).astype(x.dtype)
+            for name, x in state.history.items()
+        },
+    )
+
+
 def grow(state: ServerState, census: Census, mechanism: Mechanism, seed: int) -> ServerState:
     """The state with rows for silos that have come since: they have sent nothing and weigh nothing yet."""
     old, n = len(state.examples), len(census.examples)
@@ -95,6 +125,7 @@ def grow(state: ServerState, census: Census, mechanism: Mechanism, seed: int) ->
         return state
     more, known = n - old, np.arange(old)
     fresh, _ = mechanism.init(census.examples, seed)
+    declared = getattr(mechanism, "per_silo", None)
     return replace(
         state,
         remembered=put(zeros(state.remembered, n, state.remembered.shape[1]), known, state.remembered),
@@ -102,7 +133,7 @@ def grow(state: ServerState, census: Census, mechanism: Mechanism, seed: int) ->
         formed=spread(state.formed, known, n),
         announced=spread(state.announced, known, n),
         pending=spread(state.pending, known, n),
-        mechanism=_merged(fresh, state.mechanism, known, n),
+        mechanism=_widened(fresh, state.mechanism, declared, known, n, name_of(mechanism)),
         gamma=np.concatenate([state.gamma, np.full(more, np.nan)]),
         zeta=np.concatenate([state.zeta, np.full((more, state.zeta.shape[1]), np.nan)]),
         examples=np.asarray(census.examples),
@@ -129,51 +160,83 @@ def _cut(allocation: Allocation, inside: Ints) -> Allocation:
     )
 
 
-# A mechanism's own state is None or a tree of dicts, lists, numbers and arrays. Arrays with a row per silo follow the silos,
-# square ones in both directions; weights that sum to one are scaled to do so among those that remain.
+# A mechanism's own state is None or a tree of dicts, lists, numbers and arrays. What of it follows the silos, the mechanism
+# declares (`per_silo`): one of these words for an array, or a mapping from keys of the state to such declarations.
+
+KINDS = {
+    "rows": "a row per silo",
+    "weights": "a share per silo, 1 in all: those who remain share it among themselves",
+    "square": "a row and a column per silo",
+}
 
 
-def _rows(tree: Any, inside: Ints, n: int) -> Any:
+def check_declaration(declared: Any, who: str) -> None:
+    """Refuse a `per_silo` that says nothing: neither a kind nor a mapping of such."""
+    if isinstance(declared, Mapping):
+        for inner in declared.values():
+            check_declaration(inner, who)
+    elif declared is not None and (not isinstance(declared, str) or declared not in KINDS):
+        raise ConfigError(
+            f"{who} says per_silo = {declared!r}; choose {', '.join(map(repr, KINDS))}, or a mapping from keys of its state"
+            " to these"
+        )
+
+
+def _narrowed(tree: Any, declared: Any, inside: Ints, n: int, who: str) -> Any:
     """The part of a mechanism's state that belongs to the silos `inside`, of n."""
-    if isinstance(tree, dict):
-        return {key: _rows(value, inside, n) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(_rows(value, inside, n) for value in tree)
-    if not _is_per_silo(tree, n):
+    if declared is None or tree is None:
         return tree
-    if _is_square(tree):
+    if isinstance(tree, dict):
+        below = _below(tree, declared, who)
+        return {key: _narrowed(value, below[key], inside, n, who) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_narrowed(value, declared, inside, n, who) for value in tree)
+    _check_shape(tree, declared, n, who)
+    if declared == "square":
         return tree[np.ix_(inside, inside)]
     part = take(tree, inside)
-    if not _sums_to_one(tree):
+    if declared == "rows":
         return part
     return part / part.sum() if part.sum() > 0 else np.full(len(inside), 1 / len(inside))
 
 
-def _merged(whole: Any, part: Any, inside: Ints, n: int) -> Any:
-    """`whole` with the rows `inside` as `part` has them; what has no rows comes from `part`."""
-    if isinstance(whole, dict) and isinstance(part, dict):
-        return {key: _merged(whole.get(key), value, inside, n) for key, value in part.items()}
-    if isinstance(whole, list | tuple) and isinstance(part, list | tuple):
-        return type(part)(_merged(a, b, inside, n) for a, b in zip(whole, part))
-    if not (_is_per_silo(whole, n) and _is_per_silo(part, len(inside))):
+def _widened(whole: Any, part: Any, declared: Any, inside: Ints, n: int, who: str) -> Any:
+    """`whole` with the rows `inside` as `part` has them; what is not declared comes from `part`."""
+    if declared is None or whole is None or part is None:
         return part
-    if _is_square(whole) and _is_square(part):
+    if isinstance(part, dict):
+        below, before = _below(part, declared, who), whole if isinstance(whole, dict) else {}
+        return {k: _widened(before.get(k), value, below[k], inside, n, who) for k, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(_widened(a, b, declared, inside, n, who) for a, b in zip(whole, part))
+    _check_shape(whole, declared, n, who)
+    _check_shape(part, declared, len(inside), who)
+    if declared == "square":
         full = np.array(whole)
         full[np.ix_(inside, inside)] = part
         return full
-    if _sums_to_one(whole) and _sums_to_one(part):
-        return put(whole, inside, part * whole[inside].sum()) if len(inside) < n else part
+    if declared == "weights" and len(inside) < n:  # the others keep their share
+        return put(whole, inside, part * whole[inside].sum())
     return put(whole, inside, part)
 
 
-def _is_per_silo(value: Any, n: int) -> bool:
-    return hasattr(value, "shape") and len(value.shape) > 0 and value.shape[0] == n
+def _below(tree: Mapping[str, Any], declared: Any, who: str) -> Mapping[str, Any]:
+    """What is declared of each entry of a dictionary."""
+    if not isinstance(declared, Mapping):
+        return dict.fromkeys(tree, declared)
+    if strange := [key for key in declared if key not in tree]:
+        raise RunError(
+            f"the mechanism {who} declares per_silo[{strange[0]!r}], and its state holds {', '.join(tree) or 'nothing'}; declare"
+            " what is there"
+        )
+    return {key: declared.get(key) for key in tree}
 
 
-def _is_square(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[0] == value.shape[1]
-
-
-def _sums_to_one(value: Any) -> bool:
-    plain = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f"
-    return plain and bool((value >= 0).all()) and abs(value.sum() - 1) < 1e-9
+def _check_shape(value: Any, declared: Any, n: int, who: str) -> None:
+    shape, axes = tuple(getattr(value, "shape", ())), 2 if declared == "square" else 1
+    if isinstance(declared, Mapping) or shape[:axes] != (n,) * axes:
+        what = "a mapping" if isinstance(declared, Mapping) else f"{declared!r} ({KINDS[declared]})"
+        raise RunError(
+            f"the mechanism {who} declares per_silo as {what}, and its state there has shape {shape} for {n} silos; declare only"
+            " what has a row for each"
+        )

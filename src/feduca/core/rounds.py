@@ -1,4 +1,4 @@
-"""The one round loop (SPEC section 1), as a coroutine.
+"""The one round loop, as a coroutine.
 
     reports = yield announcements
 
@@ -9,19 +9,24 @@ or many federations in lockstep. Nothing here knows which, and there is no other
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from feduca import roster, theory
-from feduca.aggregation import Weighted, norms, target
-from feduca.arrays import finite, put, repeat, select, zeros
+from feduca.core import heard, roster
+from feduca.core.aggregation import Weighted, norms
+from feduca.core.arrays import finite, put, repeat, select, zeros
+from feduca.core.memory import Memory
+from feduca.core.recording import Finished, client_record, round_record
+from feduca.core.records import ClientRecord, RoundRecord
+from feduca.core.share import Share
+from feduca.core.weights import checked
 from feduca.errors import RunError
-from feduca.gate import Admitted, Gate, refuse
-from feduca.memory import Memory
-from feduca.plausibility import Plausibility, merged
-from feduca.records import ClientRecord, RoundRecord, mean
+from feduca.trust.gate import Admitted, Gate, refuse
+from feduca.trust.outliers import Outliers
+from feduca.trust.plausibility import Plausibility, merged
 from feduca.types import (
     DECLINED,
     JOINED,
@@ -40,7 +45,6 @@ from feduca.types import (
     ServerState,
     UtilityFamily,
 )
-from feduca.weights import checked
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,11 @@ class Server:
     metric: str = "accuracy"
     run: str = ""
     gate: Gate | None = Gate()  # None believes everything: only to see what that costs
+    outliers: Outliers | None = None
     plausibility: Plausibility | None = None
+    share: Share | None = None  # what of a model travels; None: everything
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
+    decliners: str = "all"  # what they tell; where it is less, the last losses heard of a silo stand
 
 
 @dataclass(frozen=True)
@@ -102,20 +109,29 @@ def announce(server: Server, state: ServerState) -> Announcements:
     spec = server.mechanism.local(server.local)
     n = len(state.examples)
     s = state.announced.s
+    # With one weight a round (Algorithm 2) silos take the one they judge for the one their model went in with, too.
+    formed = state.announced if server.mechanism.schedule == "one-alpha" else state.formed
     return Announcements(
         run=server.run,
         round=state.round,
         clients=np.arange(n),
         theta=state.theta,
-        alpha_formed=state.formed.alpha,
+        alpha_formed=formed.alpha,
         alpha_announced=state.announced.alpha,
         s=np.ones(1) if s is None else s,
         local=replace(spec, lr=spec.lr * server.lr_decay ** (state.round - 1)),
+        control=_told_beside(server.mechanism, state.mechanism),
     )
 
 
+def _told_beside(mechanism: Mechanism, state: Any) -> Array | None:
+    """The vector that a method tells clients beside the model, where it has one."""
+    control = getattr(mechanism, "control", None)
+    return None if control is None else control(state)
+
+
 def admit(server: Server, state: ServerState, asked: Announcements, reports: Reports) -> tuple[ServerState, Admitted]:
-    """The gate between the exchange and everything else; returns the state with what it learnt about plausibility.
+    """The gate between the exchange and everything else; returns the state with what it learnt about the silos.
 
     Whoever has left for good cannot join again.
     """
@@ -127,6 +143,12 @@ def admit(server: Server, state: ServerState, asked: Announcements, reports: Rep
         admitted = Admitted(reports, np.where(reports.joined, lengths, np.nan), [""] * len(reports.clients))
     else:
         admitted = server.gate.admit(asked, reports, server.family, server.mechanism.needs, server.metric)
+    if server.outliers is not None:
+        lengths, shortened, said = server.outliers.shorten(
+            state.history, state.examples, asked, admitted.reports, admitted.norms
+        )
+        state = replace(state, history={**state.history, **lengths})
+        admitted = Admitted(shortened, admitted.norms, merged(admitted.advice, said))
     if server.plausibility is None:
         return state, admitted
     history, said = server.plausibility.judge(
@@ -135,7 +157,9 @@ def admit(server: Server, state: ServerState, asked: Announcements, reports: Rep
     cleaned = admitted.reports
     if server.plausibility.exclude:
         cleaned = refuse(asked, cleaned, [f"implausible: {text}" if text else "" for text in said])
-    return replace(state, history=history), Admitted(cleaned, admitted.norms, merged(admitted.advice, said))
+    return replace(state, history={**state.history, **history}), Admitted(
+        cleaned, admitted.norms, merged(admitted.advice, said)
+    )
 
 
 def advance(
@@ -150,14 +174,10 @@ def advance(
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
     gone = roster.departed(state, reports, left)
-    heard = np.isfinite(reports.gamma)
+    fitted = np.isfinite(reports.gamma)
     gamma, zeta = state.gamma.copy(), state.zeta.copy()
-    gamma[reports.clients[heard]], zeta[reports.clients[heard]] = reports.gamma[heard], reports.zeta[heard]
-    train_loss = np.full(n, np.nan)
-    train_loss[reports.clients] = reports.measurements.train_loss
-    told = {name: np.full(n, np.nan) for name in reports.measurements.told}
-    for name, values in reports.measurements.told.items():
-        told[name][reports.clients] = values
+    gamma[reports.clients[fitted]], zeta[reports.clients[fitted]] = reports.gamma[fitted], reports.zeta[fitted]
+    history, told = heard.of_round(state.history, reports, n, lasting=server.decliners != "all")
 
     models = put(repeat(state.theta, n), reports.clients, reports.theta)
     delta = select(joined, repeat(state.theta, n) - models, zeros(state.theta, n, len(state.theta)))
@@ -172,23 +192,28 @@ def advance(
         gamma=gamma,
         zeta=zeta,
         examples=state.examples,
-        train_loss=train_loss,
+        train_loss=told.pop(heard.LOSS),
         delta=delta,
         previous=state.pending,
         told=told,
+        local=announce(server, state).local,
     )
     if any(status in (JOINED, DECLINED) for status in reports.status):
         inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
     else:
         reason = "No silo answered this round, so the weights stay as they were; see why the silos are silent."
         inner, solved = state.mechanism, replace(state.pending, status="unknown", reason=reason, fallback=None)
-    used = solved if mechanism.schedule == "fresh" else state.pending  # reading 2
+    used = solved if mechanism.schedule == "fresh" else state.pending  # when weights are used (docs/readings.md)
     announced = used if mechanism.schedule == "lagged" else solved
 
     fresh, stored = without(gone, *server.memory.weights(used, joined))
     recalled = server.memory.recall(state.remembered, state.last_joined > 0, state.theta)
     parameters = len(state.theta) if server.parameters is None else server.parameters
-    theta = server.aggregation.next(state.theta, fresh, delta, stored, recalled, joined, parameters)
+    shift = getattr(mechanism, "shift", None)
+    beside = None if shift is None else shift(inner, joined)
+    theta, moments = server.aggregation.next(
+        state.theta, fresh, delta, stored, recalled, joined, parameters, state.moments, beside
+    )
     if not finite(theta):
         raise RunError(
             f"round {state.round}: the global model is no longer finite; lower local.lr, set local.clip, or use an offer"
@@ -209,8 +234,9 @@ def advance(
         zeta=zeta,
         examples=state.examples,
         absences=absences,
-        history=state.history,
+        history=history,
         left=gone if gone.any() else None,
+        moments=moments,
     )
     return after, solved
 
@@ -246,6 +272,7 @@ def rounds(
         if census is not None:
             known = census()
             state, left = roster.grow(state, known, server.mechanism, server.seed), known.left
+            state = roster.erase(state, known.erased)
         started = time.perf_counter()
         asked = announce(server, state)
         answer = yield asked
@@ -256,7 +283,7 @@ def rounds(
         before, admitted = admit(server, state, asked, answer)
         state, solved = advance(server, before, admitted.reports, left)
         allocated = time.perf_counter()
-        scores = evaluate(state.theta)
+        scores = None if server.share else evaluate(state.theta)  # the server's model alone is nobody's
         done = time.perf_counter()
         seconds = {
             "exchange": exchange,
@@ -264,7 +291,8 @@ def rounds(
             "evaluate": done - allocated,
             "round": exchange + (done - exchanged),
         }
-        on_round(*_record(server, before, state, solved, admitted, scores, seconds), state)
+        ended = Finished(server, before, state, solved, admitted)
+        on_round(round_record(ended, scores, seconds), client_record(ended), state)
     return state
 
 
@@ -298,136 +326,3 @@ def steps(
             asked = None
         yield from finished
         finished.clear()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _record(
-    server: Server,
-    before: ServerState,
-    after: ServerState,
-    solved: Allocation,
-    admitted: Admitted,
-    scores: Scores | None,
-    seconds: dict[str, float],
-) -> tuple[RoundRecord, ClientRecord]:
-    n = len(before.examples)
-    reports = admitted.reports
-    seen = reports.measurements
-    joined = np.zeros(n, bool)
-    joined[reports.clients] = reports.joined
-    used = after.formed
-    alpha = used.alpha if used.applied is None else used.applied
-    beta = target(before.examples, getattr(server.mechanism, "beta", "uniform"))
-    n_s = 1 if used.s is None else len(used.s)
-    expected = pointwise = None
-    if used.s is not None and used.R is not None and n_s > 1:
-        # The lemmas hold where the column constraint does and the expectation is what is aggregated: nowhere else.
-        columns = np.allclose(used.R.sum(0), n_s * beta, atol=1e-6)
-        if columns and np.allclose(alpha, used.s @ used.R, atol=1e-9):
-            delta = getattr(server.mechanism, "delta", np.inf)
-            expected, pointwise = theory.discrepancy_bounds(n_s, n, delta, used.s, beta)
-    gaps = None
-    known = np.isfinite(after.zeta).all(1)
-    if solved.R is not None and solved.s is not None and known.any():
-        gaps = theory.jensen_gaps(server.family, after.zeta[known], solved.R[:, known], solved.s)
-    kept = seen.global_.metric(server.metric) - seen.promised
-    staleness = np.where(after.last_joined > 0, before.round - after.last_joined, before.round)
-    down, up = _bytes(reports, len(before.theta), n_s, server.family.size)
-
-    def spread(values: Floats | Sequence) -> Floats:
-        full = np.full(n, np.nan)
-        full[reports.clients] = values
-        return full
-
-    record = RoundRecord(
-        round=before.round,
-        accuracy=None if scores is None else float(scores.accuracy[0]),
-        loss=None if scores is None else float(scores.loss[0]),
-        participation=float(joined.mean()),
-        joined=int(joined.sum()),
-        satisfied=None if solved.satisfied is None else int(solved.satisfied.sum()),
-        status=solved.status,
-        reason=solved.reason,
-        fallback=solved.fallback,
-        slack=None if solved.slack is None else float(solved.slack.sum()),
-        gap=solved.gap,
-        jensen=None if gaps is None else float(gaps.sum()),
-        discrepancy=float(theory.discrepancy(alpha, beta)),
-        discrepancy_bound=pointwise,
-        discrepancy_bound_expected=expected,
-        r2=mean(seen.r2),
-        smallest_cohort=after.smallest_cohort,
-        largest_staleness=int(staleness.max()),
-        concession=mean(seen.concession[reports.joined]),
-        promise_kept=mean(kept),
-        s=None if solved.s is None else solved.s.tolist(),
-        bytes_down=down,
-        bytes_up=up,
-        seconds=seconds,
-        members=n - int(roster.departed(after).sum()),
-    )
-    status, reason = ["absent"] * n, ["no answer"] * n
-    for k, word, why in zip(reports.clients, reports.status, reports.reason):
-        status[k], reason[k] = word, why
-    advice = [""] * n
-    for k, text in zip(reports.clients, admitted.advice):
-        advice[k] = text
-    test = {name: spread(values) for name, values in seen.test.items()}
-    clients = ClientRecord(
-        round=before.round,
-        status=status,
-        reason=reason,
-        alpha=alpha,
-        announced=after.announced.alpha,
-        slack=solved.slack,
-        satisfied=solved.satisfied,
-        zeta=after.zeta,
-        gamma=after.gamma,
-        eq1=np.isin(np.arange(n), reports.clients[seen.eq1]),
-        eq2=spread(seen.eq2),
-        global_accuracy=spread(seen.global_.accuracy),
-        own_accuracy=spread(seen.own.accuracy),
-        offered_accuracy=spread(seen.offered.accuracy),
-        concession=spread(seen.concession),
-        evaluations=spread(seen.evaluations),
-        promised=spread(seen.promised),
-        promise_kept=spread(kept),
-        r2=spread(seen.r2),
-        capped=np.isin(np.arange(n), reports.clients[seen.capped]),
-        staleness=staleness,
-        update_norm=spread(admitted.norms),
-        test_deployed=test.get("deployed"),
-        test_own=test.get("own"),
-        test_global=test.get("global"),
-        test_alone=test.get("alone"),
-        advice=advice if any(advice) else None,
-        utility_points=_points(seen.points, reports.clients, n),
-    )
-    return record, clients
-
-
-def _points(points: Mapping[str, Floats], clients: Ints, n: int) -> dict[str, Floats] | None:
-    """The measured utilities behind the fits (and losses, where kept); all silos measure at the same places."""
-    if not points:
-        return None
-    heard = np.flatnonzero(np.isfinite(points["places"]).all(1))
-    if not len(heard):
-        return None
-    kept = {"places": points["places"][heard[0]]}
-    for name in points.keys() - {"places"}:
-        kept[name] = np.full((n, points[name].shape[1]), np.nan)
-        kept[name][clients] = points[name]
-    return kept
-
-
-def _bytes(reports: Reports, size: int, n_s: int, curve: int) -> tuple[int, int]:
-    """What one message per silo and round carries: float32 models, float64 for the rest."""
-    k = len(reports.clients)
-    model = 4 * size
-    down = k * (model + 8 * (2 + n_s))
-    curves = int(np.isfinite(reports.gamma).sum())
-    seen = reports.measurements
-    scalars = sum(int(np.isfinite(values).sum()) for values in (seen.train_loss, *seen.told.values()))
-    return down, int(reports.joined.sum()) * model + curves * 8 * (1 + curve) + 8 * scalars

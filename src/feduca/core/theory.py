@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from feduca.core.utility import family as family_of
 from feduca.errors import InputError
 from feduca.types import Floats, UtilityFamily
-from feduca.utility import family as family_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Jensen's gap

@@ -19,8 +19,11 @@ def checked(mechanism: Mechanism, given: Any, silos: int, round: int) -> tuple[A
     A mechanism whose weights carry a step of the server's own says `scaled = True`: they need not sum to 1.
     """
     if complaint := _complaint(given, silos, getattr(mechanism, "scaled", False)):
+        kept = isinstance(given, tuple) and given[0] is not None and getattr(mechanism, "per_silo", None) is None
+        if round and kept and complaint.startswith("gave weights of shape"):
+            complaint += " (if its state has a row per silo, declare it: per_silo, docs/your-mechanism.md)"
         where = f"in round {round}" if round else "for round 1 (init)"
-        raise RunError(f"the mechanism {_name(mechanism)} {where} {complaint}")
+        raise RunError(f"the mechanism {name_of(mechanism)} {where} {complaint}")
     return given
 
 
@@ -41,7 +44,8 @@ def _complaint(given: Any, silos: int, scaled: bool) -> str | None:
     return None
 
 
-def _name(mechanism: Mechanism) -> str:
+def name_of(mechanism: Mechanism) -> str:
+    """What users call it, quoted; its class where it is not registered."""
     from feduca.mechanisms import registry  # which knows mechanisms of all kinds
 
     for name in registry:

@@ -19,9 +19,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from feduca.arrays import like, put, select, take, zeros
+from feduca.core.arrays import like, put, select, take, zeros
+from feduca.core.rng import stream
 from feduca.errors import InputError
-from feduca.rng import stream
 from feduca.types import ABSENT, Announcements, Array, Federation, Reports
 
 KINDS = ("absent", "nan", "stale", "inflated", "flipped")  # by default

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from feduca.client import Behaviour, blank, rows, step, written
-from feduca.messages import alone, together
+from feduca.client.behaviour import Behaviour
+from feduca.client.decision import Choice, decide
+from feduca.client.memory import blank, rows, written
+from feduca.client.requests import Steps, drive
+from feduca.client.step import completed, step
+from feduca.core.messages import alone, together
 from feduca.types import Announcements, Array, ClientMemory, Reports, Task
-from feduca.work import Steps, drive
 
 
 class InProcess:
@@ -46,6 +49,15 @@ class InProcess:
         )
         self._memory = written(memory, clients, after)
         return reports
+
+    def choices(self, announcements: Announcements) -> Steps[Choice]:
+        """What silos would choose and deploy now. Nothing of it is remembered, and the training that would follow is left out."""
+        clients = announcements.clients
+        memory = rows(self._memory or blank(announcements.theta, len(self.silos), self._how.family), clients)
+        counted = getattr(self._task, "validation_examples", None)
+        validation = None if counted is None else np.asarray(counted)[clients]
+        asked = completed(memory, announcements, self._how)
+        return (yield from decide(memory, asked, self._how, validation, self._initial))
 
     def _initial(self) -> Array:
         return self._task.init(self._how.seed)

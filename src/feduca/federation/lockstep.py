@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from feduca.arrays import concatenate, repeat
+from feduca.client.requests import Along, Answers, Evaluate, Predict, Train, Work
+from feduca.core.arrays import concatenate, repeat
+from feduca.core.rounds import Rounds, Shared
 from feduca.federation.in_process import InProcess
-from feduca.rounds import Rounds, Shared
-from feduca.types import Announcements, Reports, Scores, ServerState, Task
-from feduca.work import Along, Evaluate, Train, Work
+from feduca.types import Announcements, Answered, Floats, Ints, Predictions, Reports, Scores, ServerState, Task
 
 
 def together(loops: Sequence[Rounds], federations: Sequence[InProcess], task: Task) -> list[ServerState]:
@@ -81,9 +81,13 @@ def _exchange(
 def _kind(request: Work) -> Hashable:
     """Requests of the same kind can be one call."""
     if isinstance(request, Train):
-        return ("train", request.spec, request.round)
+        return ("train", request.spec, request.round, request.drift is None, request.free is None)
     if isinstance(request, Evaluate):
         return ("evaluate", request.split)
+    if isinstance(request, Answers):
+        return ("answers", request.split)
+    if isinstance(request, Predict):
+        return ("predict", request.split)
     return ("along", request.split, request.places.shape[1])
 
 
@@ -103,11 +107,28 @@ def _answers(requests: Sequence[Any], offsets: Sequence[int], task: Task) -> lis
             rates = np.concatenate(
                 [np.full(len(r.clients), r.spec.lr) if r.rates is None else r.rates for r in requests]
             )
-        whole = Train(theta, clients, first.spec, first.round, seeds, anchor, rates).on(task)
+        drift = None if first.drift is None else concatenate([r.drift for r in requests])
+        free = None if first.free is None else concatenate([r.free for r in requests])
+        whole = Train(theta, clients, first.spec, first.round, seeds, anchor, rates, drift, free).on(task)
         return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(clients)])]
+    if isinstance(first, Answers):
+        found = Answers(concatenate([r.theta for r in requests]), clients, first.split).on(task)
+        if found is None:
+            return [None] * len(requests)
+        parts = (np.split(column, cuts) for column in (found.right, found.loss, found.counts))
+        return [Answered(*part) for part in zip(*parts)]
+    if isinstance(first, Predict):
+        said = Predict(concatenate([r.theta for r in requests]), clients, first.split).on(task)
+        return [_trimmed(p, y) for p, y in zip(np.split(said.probabilities, cuts), np.split(said.targets, cuts))]
     if isinstance(first, Evaluate):
         scores = Evaluate(concatenate([r.theta for r in requests]), clients, first.split).on(task)
     else:
         start, end = concatenate([r.start for r in requests]), concatenate([r.end for r in requests])
         scores = Along(start, end, np.concatenate([r.places for r in requests]), clients, first.split).on(task)
     return [Scores(a, b) for a, b in zip(np.split(scores.accuracy, cuts), np.split(scores.loss, cuts))]
+
+
+def _trimmed(probabilities: Floats, targets: Ints) -> Predictions:
+    """One run's rows, without the padding that only the others' need."""
+    width = int((targets >= 0).sum(1).max(initial=0))
+    return Predictions(probabilities[:, :width], targets[:, :width])

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from feduca.core.messages import columns, measurements
 from feduca.errors import InputError, RunError
-from feduca.messages import columns, measurements
 from feduca.types import Announcements, Array, Federation, Reports
 
 

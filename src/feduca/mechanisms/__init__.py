@@ -11,15 +11,19 @@ from feduca.mechanisms.afl import AFL
 from feduca.mechanisms.apfl import APFL
 from feduca.mechanisms.ditto import Ditto
 from feduca.mechanisms.fedavg import FedAvg
+from feduca.mechanisms.feddyn import FedDyn
 from feduca.mechanisms.fedprox import FedProx
+from feduca.mechanisms.fedrep import FedRep
 from feduca.mechanisms.feduca import FedUCA
 from feduca.mechanisms.fedvarp import FedVARP
+from feduca.mechanisms.finetune import FineTune
 from feduca.mechanisms.incfl import IncFL
 from feduca.mechanisms.mifa import MIFA
 from feduca.mechanisms.propfair import PropFair
 from feduca.mechanisms.qfedavg import QFedAvg
 from feduca.mechanisms.random import RandomWeights
 from feduca.mechanisms.registry import Registry
+from feduca.mechanisms.scaffold import Scaffold
 from feduca.mechanisms.term import TERM
 
 registry = Registry(
@@ -39,6 +43,10 @@ registry = Registry(
         "propfair": PropFair,
         "ditto": Ditto,
         "apfl": APFL,
+        "finetune": FineTune,
+        "feddyn": FedDyn,
+        "scaffold": Scaffold,
+        "fedrep": FedRep,
     }
 )
 register = registry.register
@@ -51,14 +59,18 @@ __all__ = [
     "AAggFF",
     "Ditto",
     "FedAvg",
+    "FedDyn",
     "FedProx",
+    "FedRep",
     "FedUCA",
     "FedVARP",
+    "FineTune",
     "IncFL",
     "PropFair",
     "QFedAvg",
     "RandomWeights",
     "Registry",
+    "Scaffold",
     "register",
     "registry",
 ]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +42,7 @@ class AAggFF:
 
     needs = Needs(train_loss=True)
     schedule = "fresh"
+    per_silo = MappingProxyType({"p": "weights", "linear": "rows", "outer": "square"})
 
     def __post_init__(self) -> None:
         if not self.a > 0:

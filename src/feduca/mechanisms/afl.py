@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from feduca.aggregation import target
+from feduca.core.aggregation import target
 from feduca.errors import ConfigError
 from feduca.mechanisms.losses import losses
 from feduca.types import Allocation, Floats, Ints, LocalSpec, Needs, Round
@@ -28,6 +28,7 @@ class AFL:
 
     needs = Needs(train_loss=True)
     schedule = "fresh"
+    per_silo = "weights"  # lambda
 
     def __post_init__(self) -> None:
         if not self.eta_lambda >= 0:

@@ -21,12 +21,12 @@ from typing import Literal
 
 import numpy as np
 
-from feduca.arrays import mix, repeat, select
+from feduca.client.personal import Prepared
+from feduca.client.requests import Along, Steps, Train
+from feduca.core.arrays import mix, repeat, select
 from feduca.errors import ConfigError
 from feduca.mechanisms.fixed import FixedWeights
-from feduca.personal import Prepared
 from feduca.types import Announcements, ClientMemory, Scores
-from feduca.work import Along, Steps, Train
 
 STEP = 0.01  # of the central difference in a
 LEAST = 0.01  # a stays above: v is recovered from the mixture by dividing by a
@@ -56,6 +56,7 @@ class Mixture:
 
     a: float
     eta_a: float
+    deploys = True
 
     def prepare(self, memory: ClientMemory, asked: Announcements, seed: int) -> Steps[Prepared]:
         clients, k = asked.clients, len(asked.clients)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from feduca.arrays import repeat, select
+from feduca.client.personal import Prepared
+from feduca.client.requests import Steps, Train
+from feduca.core.arrays import repeat, select
 from feduca.errors import ConfigError
 from feduca.mechanisms.fixed import FixedWeights
-from feduca.personal import Prepared
 from feduca.types import Announcements, ClientMemory
-from feduca.work import Steps, Train
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Pulled:
 
     lam: float
     epochs: int
+    deploys = True
 
     def prepare(self, memory: ClientMemory, asked: Announcements, seed: int) -> Steps[Prepared]:
         shared = repeat(asked.theta, len(asked.clients))

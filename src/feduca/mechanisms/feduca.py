@@ -14,10 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from feduca import program, roster
-from feduca.aggregation import target
+from feduca import program
+from feduca.core import roster, utility
+from feduca.core.aggregation import target
+from feduca.core.rng import stream
 from feduca.errors import ConfigError
-from feduca.rng import stream
+from feduca.program.scale import scale
 from feduca.types import Allocation, Floats, Ints, LocalSpec, Needs, Round
 
 SMALLEST_S = 1e-12  # Dir(delta) underflows for small delta; a strategy of probability 0 would leave its row undefined
@@ -28,17 +30,19 @@ class FedUCA:
     n_s: int = 5  # strategies; 1 drops the column constraint: one deterministic vector
     delta: float = 0.5  # concentration of s ~ Dir(delta)
     eps: float = 0.0  # margin the program adds to every threshold
-    schedule: Literal["fresh", "lagged", "announce-next"] = "fresh"  # reading 2
-    s: Literal["redrawn", "fixed"] = "redrawn"  # reading 11
-    start: Literal["random", "uniform"] = "random"  # reading 6
-    selection: Literal["centre", "closest", "margin"] = "centre"  # reading 10
+    schedule: Literal["fresh", "lagged", "announce-next", "one-alpha"] = (
+        "fresh"  # when weights are used (docs/readings.md)
+    )
+    s: Literal["redrawn", "fixed"] = "redrawn"  # how often it is drawn
+    start: Literal["random", "uniform"] = "random"  # of the weights
+    selection: Literal["centre", "closest", "margin"] = "centre"  # which optimal R
     objective: Literal["squared", "linear", "participation"] = "squared"
-    aggregation: Literal["expected", "sampled"] = "expected"  # reading 7
+    aggregation: Literal["expected", "sampled", "sampled-judged"] = "expected"  # R^T s, or one row of R
     solver: Literal["structured", "reference"] = "structured"
-    fallback: Literal["coherent", "printed"] = "coherent"  # reading 12
-    beta: Literal["uniform", "examples"] = "uniform"  # reading 14
+    fallback: Literal["coherent", "printed", "literal"] = "coherent"  # what if nobody can be satisfied
+    beta: Literal["uniform", "examples"] = "uniform"  # target weights
     family: str = field(default="quadratic", metadata={"wired": "utility.family"})
-    tolerance: float = field(default=1e-6, metadata={"wired": "participation.tolerance"})  # reading 8
+    tolerance: float = field(default=1e-6, metadata={"wired": "participation.tolerance"})  # of Eq. 2
 
     needs = Needs(curve=True)
 
@@ -48,7 +52,7 @@ class FedUCA:
         if not (self.delta > 0 and math.isfinite(self.delta)):
             raise ConfigError(f"mechanism.delta must be a number above 0, got {self.delta}; the paper uses 0.5")
         if not (self.eps >= 0 and math.isfinite(self.eps)):
-            raise ConfigError(f"mechanism.eps must be 0 or more, got {self.eps}; the paper uses 0")
+            raise ConfigError(f"mechanism.eps must be 0 or more, got {self.eps}; 0 is the default")
 
     def local(self, spec: LocalSpec) -> LocalSpec:
         return spec
@@ -94,7 +98,12 @@ class FedUCA:
                 beta=beta,
                 tolerance=self.tolerance,
             )
-        return None, self._sampled(solved, seed, round.round)
+        sampled = self._sampled(solved, seed, round.round)
+        if sampled.alpha is not solved.alpha:  # silos judge the row, so whom it satisfies is another question
+            family = utility.family(self.family)
+            accuracy = self.tolerance * scale(family, zeta, gamma)
+            sampled = replace(sampled, satisfied=family.value(zeta, sampled.alpha) >= gamma - accuracy)
+        return None, sampled
 
     def _draw_s(self, seed: int, round: int) -> Floats:
         if self.n_s == 1:
@@ -104,11 +113,14 @@ class FedUCA:
         return drawn / drawn.sum()
 
     def _sampled(self, allocation: Allocation, seed: int, round: int) -> Allocation:
-        """`sampled`: one strategy row is drawn and used, though clients are still told the expectation."""
+        """`sampled`: one strategy row is drawn and used, though clients are still told the expectation.
+
+        `sampled-judged`: they are told the row's weight and judge that.
+        """
         if self.aggregation == "expected" or allocation.R is None or allocation.s is None:
             return allocation
-        row = stream(seed, "row", round).choice(len(allocation.s), p=allocation.s)
-        return replace(allocation, applied=allocation.R[row])
+        row = allocation.R[stream(seed, "row", round).choice(len(allocation.s), p=allocation.s)]
+        return replace(allocation, applied=row) if self.aggregation == "sampled" else replace(allocation, alpha=row)
 
 
 def _random_strategies(n_s: int, beta: Floats, rng: np.random.Generator) -> Floats:

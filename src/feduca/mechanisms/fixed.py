@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from feduca.aggregation import target
+from feduca.core.aggregation import target
 from feduca.types import Allocation, Ints, LocalSpec, Needs, Round
 
 

@@ -20,12 +20,12 @@ from typing import Literal
 
 import numpy as np
 
-from feduca.arrays import repeat, select
+from feduca.client.personal import Prepared
+from feduca.client.requests import Evaluate, Steps, Train
+from feduca.core.arrays import repeat, select
 from feduca.errors import ConfigError
 from feduca.mechanisms.losses import filled, losses
-from feduca.personal import Prepared
 from feduca.types import Allocation, Announcements, ClientMemory, Floats, Ints, LocalSpec, Needs, Round
-from feduca.work import Evaluate, Steps, Train
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from feduca.aggregation import norms
+from feduca.core.aggregation import norms
 from feduca.errors import ConfigError
 from feduca.mechanisms.losses import losses
 from feduca.types import Allocation, Floats, Ints, LocalSpec, Needs, Round
@@ -33,6 +33,7 @@ class QFedAvg:
     needs = Needs(train_loss=True)
     schedule = "fresh"
     scaled = True  # the step L / h is in them
+    per_silo = "rows"  # lengths
 
     def __post_init__(self) -> None:
         if not self.q >= 0:

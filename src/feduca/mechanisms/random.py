@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from feduca.core.rng import stream
 from feduca.errors import ConfigError
-from feduca.rng import stream
 from feduca.types import Allocation, Ints, LocalSpec, Needs, Round
 
 

@@ -18,6 +18,7 @@ from functools import cached_property
 from importlib import metadata
 from typing import Any
 
+from feduca.core.roster import check_declaration
 from feduca.errors import ConfigError
 
 GROUP = "feduca.mechanisms"
@@ -104,4 +105,5 @@ def _checked(cls: Any, who: str) -> type:
     missing = [part for part in PARTS if not hasattr(cls, part)]
     if missing:
         raise ConfigError(f"{who} lacks {', '.join(missing)}; a mechanism has {', '.join(PARTS)}")
+    check_declaration(getattr(cls, "per_silo", None), who)
     return cls

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from feduca.aggregation import target
+from feduca.core.aggregation import target
 from feduca.errors import ConfigError
 from feduca.mechanisms.losses import losses
 from feduca.types import Allocation, Ints, LocalSpec, Needs, Round

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from feduca.errors import ProblemError
+from feduca.errors import ProblemError, shown
 from feduca.program.certificate import certify
 from feduca.program.maximum import max_participation
-from feduca.program.problem import OBJECTIVES, SELECTIONS, SOLVERS, Problem, check_choice, make_problem
+from feduca.program.problem import LARGEST, OBJECTIVES, SELECTIONS, SOLVERS, Problem, check_choice, make_problem
 from feduca.program.solution import Solution
 from feduca.program.status import DEGENERATE, FAILED, INACCURATE, OPTIMAL, RELATIVE_GAP
 from feduca.types import Allocation, Certificate, UtilityFamily
@@ -42,34 +42,38 @@ def allocate(
     solver                `structured` (ours) or `reference` (CVXPY and Clarabel)
     beta[N]               target weights; column sums are n_s * beta; uniform by default
     tolerance             on slacks: `satisfied` means `u_k(alpha_k) >= gamma_k - tolerance`, and `optimal` that the slacks
-                          are proved to be within it (or the objective within 1e-9 of the optimum)
+                          are proved to be within it (or the objective within 1e-9 of the optimum); it scales with
+                          utilities that are smaller than 0.01 or larger than 1000 (scale.py)
     """
     check_choice("selection", selection, SELECTIONS)
     check_choice("objective", objective, OBJECTIVES)
     check_choice("solver", solver, SOLVERS)
-    if not 0 < tolerance < np.inf:
-        raise ProblemError(f"tolerance = {tolerance!r} is not one; give a positive number such as 1e-6")
+    if not (isinstance(tolerance, int | float | np.number) and 0 < tolerance <= LARGEST):
+        raise ProblemError(f"tolerance = {shown(tolerance)} is not one; give a positive number such as 1e-6")
     problem = make_problem(zeta, gamma, s, eps, family, beta)
     if objective == "participation":
         best = max_participation(
             problem.zeta, problem.demand, family=problem.family, beta=problem.beta, tolerance=tolerance
         )
-        satisfied = problem.family.value(problem.zeta, best.alpha) >= problem.gamma - tolerance
+        satisfied = problem.family.value(problem.zeta, best.alpha) >= problem.gamma - tolerance * problem.scale
         R = np.tile(best.alpha, (problem.n_s, 1))
         return Allocation(best.alpha, best.status, best.reason, R, problem.s, best.slack, satisfied, best.certificate)
     if solver == "reference":
         from feduca.program.reference import solve
     else:
         from feduca.program.selection import solve
-    return _judge(problem, solve(problem, objective, selection, tolerance), objective, tolerance)
+    accuracy = min(tolerance * problem.unit, LARGEST)
+    solution = solve(problem, objective, selection, accuracy)
+    return _judge(problem, solution, objective, accuracy, tolerance * problem.scale)
 
 
-def _judge(problem: Problem, solution: Solution, objective: str, tolerance: float) -> Allocation:
+def _judge(problem: Problem, solution: Solution, objective: str, accuracy: float, tolerance: np.ndarray) -> Allocation:
     R = solution.R
-    slack = problem.slack(R)
-    certificate = certify(problem, R, solution.bound, objective, solution.iterations, slack)
+    surplus = problem.mixed(R) - problem.demand
+    slack = np.maximum(-surplus, 0.0)
+    certificate, residual = certify(problem, R, solution.bound, objective, solution.iterations, surplus)
     alpha = problem.s @ R
-    status, reason = _verdict(problem, R, certificate, solution, tolerance)
+    status, reason = _verdict(problem, R, residual, certificate, solution, accuracy)
     return Allocation(
         alpha=alpha,
         status=status,
@@ -83,10 +87,9 @@ def _judge(problem: Problem, solution: Solution, objective: str, tolerance: floa
 
 
 def _verdict(
-    problem: Problem, R: np.ndarray, certificate: Certificate, solution: Solution, tolerance: float
+    problem: Problem, R: np.ndarray, residual: float, certificate: Certificate, solution: Solution, tolerance: float
 ) -> tuple[str, str]:
     """The status and, when something is off, a sentence with cause and remedy."""
-    residual = problem.residual(R)
     certified = certificate.slack_error <= tolerance or certificate.gap <= RELATIVE_GAP * certificate.primal
     if certified and residual <= SUMS and R.min() >= 0 and not solution.trouble:
         return OPTIMAL, ""
@@ -104,7 +107,7 @@ def _verdict(
     )
     tiny_s = float(problem.s.min())
     flat = float(-problem.family.curvature(problem.zeta, problem.beta).max())
-    if tiny_s < 1e-8 or flat < 1e-7:
+    if tiny_s < 1e-8 or flat < 1e-7 * problem.unit:
         cause = f"a strategy has probability {tiny_s:.1e}" if tiny_s < 1e-8 else f"a curve has curvature {flat:.1e}"
         return DEGENERATE, f"Not certified to {tolerance:.0e}: {found}, because {cause}; drop it or raise its floor."
     hint = "raise the tolerance, or compare with solver='reference'"

@@ -8,10 +8,12 @@ sums, put `nu_k = -min_i (xi_k g_ik + lambda_i)` for the column sums, where `g_i
 
 is at most the optimal value (the last two terms vanish where R meets its sums), with phi*(xi) = xi^2/2 (squared) or 0
 (linear). Without columns, `lambda_i = -min_k xi_k g_ik` and `nu = 0`. Zero multipliers give D = 0, so a point without
-slack is optimal without further proof.
+slack is optimal without further proof. Bounds are lowered by what rounding may have added to them (proof.py).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -27,23 +29,37 @@ def primal_value(slack: Floats, objective: str) -> float:
 def dual_bound(problem: Problem, R: Floats, xi: Floats, row: Floats, objective: str) -> float:
     """A lower bound on the program's optimal value from any multipliers `xi[N]`, `row[n_s]` taken at any `R`."""
     finite = problem.demand > -np.inf
+    mixed, need = problem.mixed(R), np.where(finite, problem.demand, 0.0)
     xi = np.where(finite, np.maximum(xi, 0.0), 0.0)
     if objective == "linear":
         xi = np.minimum(xi, 1.0)
-    H = np.where(finite, problem.demand - problem.mixed(R), 0.0)
-    g = -problem.s[:, None] * problem.family.slope(problem.zeta, R)
+    H = np.where(finite, need - mixed, 0.0)
+    slope, first = (
+        problem.family.slope(problem.zeta, R),
+        np.abs(problem.family.slope(problem.zeta, np.zeros(problem.n))),
+    )
+    g, size = -problem.s[:, None] * slope, problem.s[:, None] * (np.abs(slope) + first)
     if problem.columns:
         pull = xi * g + row[:, None]
         nu = -pull.min(axis=0)
-        residual = row @ (R.sum(1) - 1) + nu @ (R.sum(0) - problem.n_s * problem.beta)
-        z = pull + nu
+        total = problem.n_s * problem.beta
     else:
         pull = xi * g
         row = -pull.min(axis=1)
-        residual = row @ (R.sum(1) - 1)
-        z = pull + row[:, None]
-    conjugate = 0.0 if objective == "linear" else xi @ xi / 2
-    bound = float(xi @ H - conjugate - (R * z).sum() + residual)
+        nu = total = np.zeros(problem.n)
+    conjugate = np.zeros(problem.n) if objective == "linear" else xi * xi / 2
+    terms = (xi * H - conjugate - xi * (R * g).sum(0) - nu * total, -row)
+    if not all(np.isfinite(each).all() for each in terms):
+        return 0.0
+    # Every term has gone through some 32 operations and a sum over strategies; `fsum` adds none. Where pulls are off,
+    # z >= 0 may fail by as much, which costs that times what a client (or a row) can hold.
+    gamma = (problem.n_s + 32) * 2.0**-53
+    wrong = xi * size + np.abs(row)[:, None]
+    held = wrong.max(axis=0) @ total if problem.columns else wrong.max()
+    parts = xi * (np.abs(need) + np.abs(mixed) + np.abs(problem.base)) + 4 * xi * (R * size).sum(0)
+    parts += conjugate + np.abs(nu) * total
+    rounding = gamma * (math.fsum(parts) + float(np.abs(row).sum() + held))
+    bound = math.fsum(np.concatenate(terms)) - rounding
     return max(bound, 0.0) if np.isfinite(bound) else 0.0
 
 
@@ -53,10 +69,18 @@ def slack_error(gap: float, objective: str) -> float:
 
 
 def certify(
-    problem: Problem, R: Floats, bound: float, objective: str, iterations: int, slack: Floats | None = None
-) -> Certificate:
-    """The certificate of `R` given a proved lower bound on the optimum."""
-    primal = primal_value(problem.slack(R) if slack is None else slack, objective)
-    dual = min(bound, primal)  # rounding can put an exact bound a hair above
+    problem: Problem, R: Floats, bound: float, objective: str, iterations: int, surplus: Floats
+) -> tuple[Certificate, float]:
+    """The certificate of `R` given a proved lower bound on the optimum and the computed surplus, `mixed - demand`;
+    and how far the sums of `R` are off.
+
+    The bound is lowered by what rounding and the last digits of the sums may hide in `primal`: the gap covers both.
+    """
+    from feduca.program.proof import Data, primal_rounding
+
+    primal = primal_value(np.maximum(-surplus, 0.0), objective)
+    data = Data(problem.demand, problem.base, *problem.ends, problem.s)
+    hidden, residual = primal_rounding(data, R, problem.n_s * problem.beta, surplus, objective == "linear")
+    dual = min(bound, primal) - hidden  # a bound can be above by what is hidden
     gap = primal - dual
-    return Certificate(primal, dual, gap, slack_error(gap, objective), iterations)
+    return Certificate(primal, dual, gap, slack_error(gap, objective), iterations), residual

@@ -19,10 +19,11 @@ import numpy as np
 from feduca.errors import InputError
 from feduca.program.maximum import ALMOST, max_participation
 from feduca.program.problem import check_beta, check_choice, check_curves
+from feduca.program.scale import scale
 from feduca.program.status import FALLBACK
 from feduca.types import Allocation, Floats, UtilityFamily
 
-KINDS = ("coherent", "printed")
+KINDS = ("coherent", "printed", "literal")
 
 
 def _extreme_column(s: Floats, total: float, *, most: bool) -> Floats:
@@ -47,10 +48,21 @@ def _around(column: Floats, k: int, beta: Floats) -> Floats:
 
 
 def _judge(
-    alpha: Floats, family: UtilityFamily, zeta: Floats, gamma: Floats, tolerance: float
+    alpha: Floats, family: UtilityFamily, zeta: Floats, gamma: Floats, tolerance: Floats
 ) -> tuple[Floats, np.ndarray]:
     surplus = family.value(zeta, alpha) - gamma
     return np.maximum(-surplus, 0.0), surplus >= -tolerance
+
+
+def _highest(family: UtilityFamily, curve: Floats) -> float:
+    """The weight at which one concave curve is highest."""
+    from scipy.optimize import minimize_scalar
+
+    def value(r: float) -> float:
+        return float(family.value(curve[None], np.array([r]))[0])
+
+    found: Any = minimize_scalar(lambda r: -value(r), bounds=(0, 1), method="bounded", options={"xatol": 1e-9})
+    return max((0.0, float(found.x), 1.0), key=value)
 
 
 def fall_back(
@@ -69,7 +81,8 @@ def fall_back(
 
     `kind="printed"` sets `r_k^i = r_k` for all strategies `i`, as the paper prints it. That contradicts the column sums
     (they would force `r_k = beta_k`), so it gives them up; it is here to compare with. The client is drawn uniformly from
-    those whom the step at hand can satisfy; draws come from `rng`, one per call at most.
+    those whom the step at hand can satisfy; draws come from `rng`, one per call at most. `kind="literal"` is the same with
+    the client drawn from all, to the letter; one whom no weight satisfies gets the weight at which its curve is highest.
     """
     check_choice("fallback", kind, KINDS)
     chosen, curves, thresholds = check_curves(zeta, gamma, family)
@@ -80,20 +93,28 @@ def fall_back(
             f"the allocation has {len(allocation.alpha)} clients and zeta {len(curves)}; pass the same ones"
         )
     weights = check_beta(beta, len(curves))
-    satisfied = _judge(allocation.alpha, chosen, curves, thresholds, tolerance)[1]
+    accuracy = tolerance * scale(chosen, curves, thresholds)
+    satisfied = _judge(allocation.alpha, chosen, curves, thresholds, accuracy)[1]
     if satisfied.any():
         return replace(allocation, satisfied=satisfied)
     s = allocation.s
-    lo, hi = chosen.interval(curves, thresholds - tolerance * ALMOST)
+    lo, hi = chosen.interval(curves, thresholds - accuracy * ALMOST)
     can = ~np.isnan(lo)
 
     def result(R: Floats, tag: str, reason: str) -> Allocation:
         alpha = s @ R
-        slack, happy = _judge(alpha, chosen, curves, thresholds, tolerance)
+        slack, happy = _judge(alpha, chosen, curves, thresholds, accuracy)
         return Allocation(alpha, FALLBACK, reason, R=R, s=s, slack=slack, satisfied=happy, fallback=tag)
 
+    if kind == "literal":
+        k = int(rng.integers(len(curves)))
+        best = _highest(chosen, curves[k])
+        r_k = float(np.clip(weights[k], lo[k], hi[k])) if can[k] else best
+        short = "" if can[k] else ", which does not satisfy it, its curve's best"
+        reason = f"The program satisfied nobody; client {k} of all was drawn and gets weight {r_k:.4g}{short}."
+        return result(_around(np.full(len(s), r_k), k, weights), "literal", reason)
     if not can.any():
-        slack, happy = _judge(previous.alpha, chosen, curves, thresholds, tolerance)
+        slack, happy = _judge(previous.alpha, chosen, curves, thresholds, accuracy)
         return replace(
             previous,
             status=FALLBACK,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feduca.errors import ProblemError
+from feduca.errors import ProblemError, shown
 from feduca.types import Allocation
 
 REQUIRED = ("zeta", "gamma", "s")
@@ -32,6 +32,10 @@ def read_problem(path: str | Path) -> dict[str, Any]:
         raise ProblemError(
             f"{path} is not JSON: {error.msg} in line {error.lineno}; see `feduca solve --help`"
         ) from None
+    except (ValueError, RecursionError):  # integers of thousands of digits, lists in lists in lists
+        raise ProblemError(
+            f"{path} holds an integer of thousands of digits, or is nested thousands of levels deep; see `feduca solve --help`"
+        ) from None
     if not isinstance(content, dict):
         raise ProblemError(
             f'{path} holds a {type(content).__name__}, not an object {{"zeta": ..., "gamma": ..., "s": ...}}'
@@ -41,7 +45,7 @@ def read_problem(path: str | Path) -> dict[str, Any]:
         raise ProblemError(f"{path} has no {missing[0]!r}; a problem needs {', '.join(REQUIRED)}")
     unknown = [key for key in content if key not in REQUIRED + OPTIONAL]
     if unknown:
-        raise ProblemError(f"{path} has an unknown key {unknown[0]!r}; known are {', '.join(REQUIRED + OPTIONAL)}")
+        raise ProblemError(f"{path} has an unknown key {shown(unknown[0])}; known are {', '.join(REQUIRED + OPTIONAL)}")
     return content
 
 

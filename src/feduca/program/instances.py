@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from feduca.core.utility import Quadratic
 from feduca.types import Floats
-from feduca.utility import Quadratic
 
 KINDS = ("feasible", "previous", "inflated", "hopeless", "silent", "rare", "flat", "outside", "everything")
 DEGENERATE_KINDS = ("rare", "flat", "everything")

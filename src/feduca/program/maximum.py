@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from feduca.program.problem import check_beta, check_curves
+from feduca.program.scale import scale
 from feduca.program.status import OPTIMAL
 from feduca.types import Allocation, Bools, Certificate, Floats, UtilityFamily
 
@@ -21,7 +22,7 @@ ROUNDING = 1e-12  # on sums of weights: when everybody wants a little more, the 
 ALMOST = 1 - 1e-4  # the rest of the tolerance is for rounding in alpha
 
 
-def _fill(target: Floats, lo: Floats, hi: Floats) -> Floats:
+def fill(target: Floats, lo: Floats, hi: Floats) -> Floats:
     """The point of `{lo <= x <= hi, sum x = 1}` closest to `target`: `clip(target + shift)` for the right shift.
 
     The sum grows with the shift and is piecewise linear, so the breakpoints are sorted and the right piece is solved.
@@ -62,19 +63,20 @@ def max_participation(
     beta: Any = None,
     tolerance: float = 1e-6,
 ) -> Allocation:
-    """The weights that satisfy the most clients (`u_k(alpha_k) >= gamma_k - tolerance`), in O(N log N).
+    """The weights that satisfy the most clients (`u_k(alpha_k) >= gamma_k - tolerance`, scaled as in scale.py), in O(N log N).
 
     What is left after everybody kept has enough is spread as close to `beta` as the accepted intervals allow. The
     certificate counts dissatisfied clients: its gap is 0 because the sorting argument is exact.
     """
     chosen, curves, thresholds = check_curves(zeta, gamma, family)
     weights = check_beta(beta, len(curves))
-    lo, hi = chosen.interval(curves, thresholds - tolerance * ALMOST)
+    accuracy = tolerance * scale(chosen, curves, thresholds)
+    lo, hi = chosen.interval(curves, thresholds - accuracy * ALMOST)
     keep = largest_set(lo, hi)
     floor, ceiling = np.where(keep, lo, 0.0), np.where(keep, hi, 1.0)
-    alpha = _fill(weights, floor, ceiling)
+    alpha = fill(weights, floor, ceiling)
     surplus = chosen.value(curves, alpha) - thresholds
-    satisfied = surplus >= -tolerance
+    satisfied = surplus >= -accuracy
     missed = float(len(alpha) - satisfied.sum())
     out = np.flatnonzero(~satisfied)
     reason = (

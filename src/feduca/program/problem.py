@@ -18,13 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from feduca.errors import ProblemError
+from feduca.core.machine import check_fits
+from feduca.core.utility import family as family_of
+from feduca.errors import ProblemError, shown
+from feduca.program.scale import scale_of
 from feduca.types import Floats, UtilityFamily
-from feduca.utility import family as family_of
 
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
+WORK = 20  # arrays of the size of R that the solver holds at once
 LARGEST = 1e100  # squares of utilities have to be numbers, too
 
 
@@ -57,6 +60,27 @@ class Problem:
         """Utilities at weight 0, `[N]`."""
         return self.family.value(self.zeta, np.zeros(self.n))
 
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats]:
+        """Slopes of the utilities at weights 0 and 1, `[N]` each."""
+        zeros = np.zeros(self.n)
+        return self.family.slope(self.zeta, zeros), self.family.slope(self.zeta, zeros + 1)
+
+    @cached_property
+    def scale(self) -> Floats:
+        """What the tolerance on a client's utility is multiplied by, `[N]` (scale.py)."""
+        return scale_of(self.base, self.full, self.ends[0], self.gamma)
+
+    @cached_property
+    def unit(self) -> float:
+        """What the tolerance on the slacks of all together is multiplied by: the median client's scale."""
+        return float(np.partition(self.scale, self.n // 2)[self.n // 2])
+
+    @cached_property
+    def full(self) -> Floats:
+        """Utilities at weight 1, `[N]`."""
+        return self.family.value(self.zeta, np.ones(self.n))
+
     def start(self) -> Floats:
         """The weights beta in every strategy: feasible for every program."""
         return np.tile(self.beta, (self.n_s, 1))
@@ -81,7 +105,7 @@ class Problem:
         sum in one strategy (n_s > 1), or a weight of 0 or 1 (n_s = 1). A column sum above 1 (n_s > N) cannot lie in one
         strategy, and a curve means nothing beyond 1: there the lower of u(0) and u(1) bounds the mixture from below.
         """
-        ends = np.minimum(self.base, self.family.value(self.zeta, np.ones(self.n)))
+        ends = np.minimum(self.base, self.full)
         if not self.columns:
             return ends >= self.demand
         total = self.n_s * self.beta
@@ -96,7 +120,7 @@ def _vector(name: str, value: Any, size: int | None = None, *, nothing: float | 
     try:
         array = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ProblemError(f"{name} = {str(value)[:60]} is not a list of numbers; give one number per entry") from None
+        raise ProblemError(f"{name} = {shown(value, 60)} is not a list of numbers; give one number per entry") from None
     if array.ndim != 1:
         raise ProblemError(f"{name} has shape {array.shape}; give a flat list of numbers")
     if size is not None and len(array) != size:
@@ -126,12 +150,12 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
     """Checked `(family, zeta[N, size], gamma[N])`; `None` and minus infinity in gamma mean no demand."""
     chosen = family_of(family)
     if not hasattr(chosen, "problem"):
-        raise ProblemError(f"family = {str(family)[:60]} is not a utility family; give its name")
+        raise ProblemError(f"family = {shown(family, 60)} is not a utility family; give its name")
     try:
         curves = np.ascontiguousarray(zeta, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ProblemError(
-            f"zeta = {str(zeta)[:60]} is not a table of numbers; give {chosen.size} numbers per client"
+            f"zeta = {shown(zeta, 60)} is not a table of numbers; give {chosen.size} numbers per client"
         ) from None
     if curves.size == 0:
         raise ProblemError("zeta is empty: a federation needs at least one client")
@@ -173,13 +197,16 @@ def make_problem(zeta: Any, gamma: Any, s: Any, eps: float, family: str | Utilit
     chosen, curves, thresholds = check_curves(zeta, gamma, family)
     strategies = _distribution("s", _vector("s", s), "strategy")
     if not (isinstance(eps, int | float | np.floating | np.integer) and 0 <= eps <= LARGEST):
-        raise ProblemError(f"eps = {eps!r} is not a margin; give a finite number >= 0")
+        raise ProblemError(f"eps = {shown(eps)} is not a margin; give a finite number >= 0")
     weights = check_beta(beta, len(curves))
+    size = len(curves) * len(strategies)
+    needs = {f"{WORK} arrays of {len(curves)} clients x {len(strategies)} strategies": 8 * WORK * size}
+    check_fits(needs, ProblemError, "give fewer strategies")
     return Problem(chosen, curves, thresholds + float(eps), thresholds, strategies, weights)
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     """`value` if it is one of the choices."""
     if value not in choices:
-        raise ProblemError(f"{name} = {value!r} is not known; choose one of {', '.join(choices)}")
+        raise ProblemError(f"{name} = {shown(value)} is not known; choose one of {', '.join(choices)}")
     return value

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from feduca.core.utility import Quadratic
 from feduca.errors import InputError
 from feduca.program.certificate import dual_bound
 from feduca.program.problem import Problem
 from feduca.program.solution import Solution
 from feduca.types import Floats, Ints
-from feduca.utility import Quadratic
 
 TANGENTS = 17  # to begin with
 ROUNDS = 12  # of tangents at the solution (Kelley's method)
@@ -41,7 +41,7 @@ class _Model:
         self.problem, self.cp = problem, _cvxpy()
         n, n_s = problem.n, problem.n_s
         slope = problem.family.slope(problem.zeta, problem.beta)
-        self.kappa = n / max(float(np.median(np.abs(slope))), 1e-3)
+        self.kappa = n / max(float(np.median(np.abs(slope))), 1e-3 * problem.unit)
         self.X = self.cp.Variable((n_s, n), nonneg=True)
         self.rows = self.cp.sum(self.X, axis=1) == n
         self.sums = [self.rows]

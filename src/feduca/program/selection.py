@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from feduca.core.utility import peaks
+from feduca.program import single
 from feduca.program.certificate import primal_value
 from feduca.program.problem import Problem
 from feduca.program.solution import Solution
 from feduca.program.structured import Part, Scaled, repair
 from feduca.types import Floats
-from feduca.utility import peaks
 
 # Weights of the distance to beta in `closest`, tried in turn until the slack that the distance costs is nothing.
 RHO = (1e-6, 1e-8, 1e-10, 1e-12)
@@ -29,13 +30,17 @@ def solve(problem: Problem, objective: str, selection: str, tolerance: float) ->
 
 def select(problem: Problem, objective: str, selection: str, tolerance: float) -> Solution:
     """The slack, the selection among the weights that reach it, and a proved lower bound on the optimal value."""
-    start = problem.start()
-    if problem.n == 1 or (selection == "closest" and not problem.slack(start).any()):
+    if problem.n == 1 or (selection == "closest" and not problem.slack(problem.start()).any()):
+        start = problem.start()
         return Solution(start, primal_value(problem.slack(start), objective), 0)  # a single point, or nothing to gain
     scaled = Scaled(problem, tolerance)
     first = scaled.follow(objective, centre=selection == "centre")
+    if not problem.columns and not first.reached:
+        exact = single.solve(problem, objective, selection)
+        if exact is not None:
+            return replace(exact, iterations=first.iterations)
     if first.broken:
-        return Solution(start, 0.0, first.iterations, "broke down (a number overflowed)")
+        return Solution(problem.start(), 0.0, first.iterations, "broke down (a number overflowed)")
     if selection == "centre":
         return Solution(first.R, first.bound, first.iterations)
     # Strict concavity gives a client with slack the same column in every optimum, and a row that such clients fill is

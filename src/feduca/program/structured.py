@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from feduca.core.utility import Quadratic
 from feduca.program.certificate import dual_bound
 from feduca.program.problem import Problem
 from feduca.types import Floats, Ints
-from feduca.utility import Quadratic
 
 RELATIVE = 1e-10  # aim an order below what is promised
 MU_CENTRE = 1e-11  # the centre is the limit of the central path; this is close enough to see no difference
@@ -21,15 +21,14 @@ PIECES = 1_000_000  # of the piecewise cubics that stand in for a family without
 
 def _scale(problem: Problem) -> float:
     """kappa: one over the median change of utility when a client's weight moves by 1/N."""
-    zeros = np.zeros(problem.n)
-    change = np.abs(problem.family.slope(problem.zeta, zeros)) / problem.n
+    change = np.abs(problem.ends[0]) / problem.n
     change += np.abs(problem.family.curvature(problem.zeta, problem.beta)) / problem.n**2
-    return 1.0 / max(float(np.sort(change)[problem.n // 2]), 1e-100)
+    return 1.0 / max(float(np.partition(change, problem.n // 2)[problem.n // 2]), 1e-100)
 
 
 def _curve(problem: Problem, kappa: float) -> Any:
     """The clients' curves for the kernel: `kappa * (u_k(x / N) - u_k(0))`."""
-    from feduca.program.kernel import Cubic, Parabola
+    from feduca.program.layout import Cubic, Parabola
 
     n = problem.n
     if isinstance(problem.family, Quadratic):
@@ -66,6 +65,7 @@ class Path:
     bound: float  # proved lower bound on the optimal value of what was solved
     iterations: int
     broken: bool  # the arithmetic broke down and `R` is not to be used
+    reached: bool = False  # the kernel met its goal
 
 
 class Part(NamedTuple):
@@ -97,7 +97,7 @@ class Scaled:
         tolerance: float | None = None,
     ) -> Path:
         """Run the kernel on the whole problem or, with `part`, on a block of `R`, the rest staying as it is."""
-        from feduca.program import kernel
+        from feduca.program import kernel, proof
 
         problem, n, kappa, s = self.problem, self.problem.n, self.kappa, self.problem.s
         linear = objective == "linear"
@@ -119,33 +119,39 @@ class Scaled:
         goal = unit * (1e-3 * tolerance if linear else 0.05 * tolerance**2)
         if rho > 0:
             goal = 1e-11 * rho * len(start)
+        pull = np.full(len(start), rho)
+        program = kernel.Program(curve, s, G, active, row, column, start, pull, problem.columns, linear)
+        relative, mu = 0.0 if rho > 0 else RELATIVE, MU_CENTRE if centre else np.inf
+        aim = kernel.Aim(goal, relative, mu, centre, careful=False, limit=0)
         result = None
         iterations = 0
-        for careful in (False, True):
+        for careful in (
+            (False, True) if problem.columns or linear else (False,)
+        ):  # one strategy has an exact method (single.py)
             with _interruptible():
-                attempt = kernel.follow(
-                    curve, s, G, active, X0.copy(), row, column, start, np.full(len(start), rho), problem.columns,
-                    linear, centre, goal, 0.0 if rho > 0 else RELATIVE, MU_CENTRE if centre else np.inf,
-                    careful, 200 if careful else 80,
-                )  # fmt: skip
+                attempt = kernel.follow(program, aim._replace(careful=careful, limit=200 if careful else 80), X0.copy())
             iterations += attempt[5]
             if result is None or attempt[4] < result[4]:
                 result = attempt
             if attempt[6] == kernel.REACHED or rho > 0:
                 break
         assert result is not None
-        X, xi, lam, primal, gap, _, _ = result
+        X, xi, lam, _, gap, _, code = result
         if not (np.isfinite(gap) and np.isfinite(X).all()):
             return Path(problem.start(), 0.0, iterations, True)
         weights = np.ascontiguousarray(X.T) / n
         if part is not None:
             weights, block = part.R.copy(), weights
             weights[np.ix_(part.rows, part.clients)] = block
-        bound = max((primal - gap) / unit, 0.0)
-        if not self.exact and part is None:
+        bound = 0.0
+        if self.exact and part is None and demand is None:
+            parts = kappa * (np.abs(need) + np.abs(problem.base))
+            bound, rounding = proof.prove(curve, s, G, parts, active, row, column, problem.columns, linear, X, xi, lam)
+            bound = max((bound - rounding) / unit, 0.0)
+        elif part is None and demand is None:
             scale = 1.0 if linear else 1.0 / kappa
             bound = dual_bound(problem, weights, xi * scale, lam * (n / kappa * scale), objective)
-        return Path(weights, bound, iterations, False)
+        return Path(weights, bound, iterations, False, code == kernel.REACHED)
 
 
 @contextmanager

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from feduca.aggregation import norms
-from feduca.arrays import like, repeat, select, zeros
+from feduca.core.aggregation import norms
+from feduca.core.arrays import like, repeat, select, zeros
+from feduca.core.messages import KINDS, NAMES, columns, measurements, silenced, silent, unmeasured
 from feduca.errors import RunError
-from feduca.messages import KINDS, NAMES, columns, measurements, silent, unmeasured
 from feduca.types import (
     ABSENT,
     DECLINED,
@@ -34,7 +34,6 @@ from feduca.types import (
     REFUSED,
     Announcements,
     Array,
-    Bools,
     Floats,
     Measurements,
     Needs,
@@ -51,7 +50,9 @@ LONGEST_ROW = 1000  # places at which a utility is measured
 _FIELDS = {"run", "round", "client", "status", "reason", "theta", "gamma", "zeta", "measurements"}
 _TESTS = ("test.deployed", "test.own", "test.global", "test.alone")
 _POINTS = ("points.places", "points.values", "points.losses")  # the last where whole curves are kept
-_MEASUREMENTS = {*NAMES, *_TESTS, *_POINTS}
+_NOTED = ("noted.trainings", *(f"noted.weight_{of}" for of in ("shared", "completed", "tuned", "private")))
+_PAIRED = ("examples", "gained", "lost", "loss_gain", "loss_variance")  # what is deployed against the model alone
+_MEASUREMENTS = {*NAMES, *_TESTS, *(f"test.paired_{name}" for name in _PAIRED), *_POINTS, *_NOTED}
 _TOLD = re.compile(r"told\.\w{1,40}", re.ASCII)  # a method's own numbers
 
 
@@ -70,9 +71,13 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Gate:
-    """What is refused. `norm` bounds the length of an update `theta - theta_k`; 0 = no bound."""
+    """What is refused. `norm` bounds the length of an update `theta - theta_k`; 0 = no bound.
+
+    `decliners` is what the protocol has them tell (recipes/tables.py): what they need not send is not missed.
+    """
 
     norm: float = 0.0
+    decliners: str = "all"
 
     def admit(
         self, asked: Announcements, reports: object, family: UtilityFamily, needs: Needs, metric: str = "accuracy"
@@ -87,10 +92,12 @@ class Gate:
         sent = reports.joined
         length = np.where(sent, _lengths(asked, reports), np.nan)
         curve = ~np.isnan(reports.gamma) | ~np.isnan(reports.zeta).all(1)
+        asked_loss = needs.train_loss & (sent | (self.decliners == "all"))
+        asked_curve = curve | (needs.curve & (sent | (self.decliners != "silent")))
         refusals, advice, dead = [""] * k, [""] * k, 0
         for row in range(k):
             status = reports.status[row]
-            if status in (ABSENT, REFUSED):
+            if status in (ABSENT, REFUSED) or (status == LEFT and not curve[row]):
                 continue
             if status not in (JOINED, DECLINED, LEFT):
                 refusals[row] = f"status is {_seen(status)}, not joined, declined, left, absent or refused"
@@ -98,12 +105,12 @@ class Gate:
                 refusals[row], dead = "the model is not finite, or too large to add up", dead + 1
             elif sent[row] and 0 < self.norm < length[row]:
                 refusals[row] = f"the update's norm {length[row]:.6g} is above the bound {self.norm:.6g} (gate.norm)"
-            elif needs.train_loss and not abs(reports.measurements.train_loss[row]) <= LARGEST:
+            elif asked_loss[row] and not abs(reports.measurements.train_loss[row]) <= LARGEST:
                 seen = reports.measurements.train_loss[row]
                 refusals[row] = f"the training loss is {seen}, and the mechanism needs it"
             elif wild := [name for name, column in reports.measurements.told.items() if abs(column[row]) > LARGEST]:
                 refusals[row] = f"{wild[0]} is {reports.measurements.told[wild[0]][row]}, too large to compute with"
-            elif curve[row] or needs.curve:
+            elif asked_curve[row]:
                 refusals[row] = _bad_curve(reports.zeta[row], float(reports.gamma[row]), family)
                 if not refusals[row]:
                     advice[row] = _odd_threshold(float(reports.gamma[row]), metric)
@@ -134,7 +141,7 @@ def refuse(asked: Announcements, reports: Reports, refusals: Sequence[str]) -> R
         theta=theta,
         gamma=np.where(unheard, np.nan, reports.gamma),
         zeta=np.where(unheard[:, None], np.nan, reports.zeta),
-        measurements=_silenced(reports.measurements, unheard),
+        measurements=silenced(reports.measurements, unheard),
     )
 
 
@@ -387,14 +394,6 @@ def _is_points(points: Mapping[str, Any], k: int) -> bool:
     if set(points) - {"losses"} != {"places", "values"} or not isinstance(places, np.ndarray) or places.ndim != 2:
         return False
     return all(_is_floats(column, (k, places.shape[1])) for column in points.values())
-
-
-def _silenced(m: Measurements, unheard: Bools) -> Measurements:
-    """Measurements without those of some clients: undefined, zero or False."""
-    changed = {name: column.copy() for name, column in columns(m).items()}
-    for column in changed.values():
-        column[unheard] = np.nan if column.dtype.kind == "f" else 0
-    return measurements(changed)
 
 
 def _plain(text: Any) -> str:

@@ -2,7 +2,7 @@
 
 Two questions per client and round, from what the server has anyway:
 
-- *Demand.* A truthful threshold is the curve's own value at the weight the client had, or at 1 (reading 3). One above it by
+- *Demand.* A truthful threshold is the curve's own value at the weight the client had, or at 1. One above it by
   more than `demand` asks for more than the client's own curve gives.
 - *Curve.* The curve promised `u_k(alpha)`; a round later the client measures the model formed with that weight. The error of that
   promise, averaged over about `window` rounds, is compared with the other clients': far from their median (more than `tolerance`
@@ -25,7 +25,7 @@ from feduca.types import Announcements, Array, Bools, Floats, Reports, UtilityFa
 class Plausibility:
     tolerance: float = 0.05  # of a curve's mean error: utility, on the metric's own scale
     demand: float = 0.01  # of a threshold, likewise; rounding and noise in honest reports must fit into it
-    threshold: str = "previous-weight"  # or "local-baseline": what thresholds are meant to be
+    threshold: str = "previous-weight"  # or "local-baseline": what thresholds are meant to be; "outside": anything
     spread: float = 6.0  # median absolute deviations
     window: int = 10  # rounds an average rests on; before half of them have been seen nothing is said about curves
     exclude: bool = False  # refuse what is implausible instead of only saying so
@@ -57,6 +57,8 @@ class Plausibility:
 
         at_weight = formed[clients] if self.threshold == "previous-weight" else np.ones(len(clients))
         excess = reports.gamma - family.value(reports.zeta, at_weight)
+        if self.threshold == "outside":  # a model that no curve knows
+            excess = np.full(len(clients), -np.inf)
         said = []
         for row, k in enumerate(clients):
             if excess[row] > self.demand:

@@ -1,0 +1,1 @@
+"""What the server checks before it believes a report."""
