@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from feduca import api
-from feduca.config import Recipe
-from feduca.display import aligned
+from feduca.core.wording import aligned, estimate, points
 from feduca.errors import InputError
-from feduca.experiment import has_test_parts, make_task
-from feduca.runs import LAST, RunResult, deployed_accuracy
+from feduca.recipes.build import has_test_parts, make_task
+from feduca.recipes.schema import Recipe
+from feduca.runs.directory import LAST, RunResult, deployed_accuracy
 from feduca.types import Task
 
 SHARES = (0.05, 0.10)  # the paper's inflations, beside 0
@@ -257,8 +257,8 @@ def verdict(found: dict[str, Any]) -> list[str]:
     sentences = []
     truth, *inflated = found["everybody"]
     for row in inflated:
-        drop = _points(row["accuracy"]["mean"], truth["accuracy"]["mean"])
-        out = _points(row["participation"]["mean"], truth["participation"]["mean"])
+        drop = _change((truth["accuracy"]["mean"], row["accuracy"]["mean"]))
+        out = _change((truth["participation"]["mean"], row["participation"]["mean"]))
         sentences.append(
             f"When everybody inflates by {row['share']:.0%}, accuracy changes by {drop} points and participation by {out}."
         )
@@ -266,10 +266,10 @@ def verdict(found: dict[str, Any]) -> list[str]:
         own, others = row["own"], row["others"]
         act = f"{'Inflating' if row['kind'] == 'inflate' else 'Understating its curve'} by {row['share']:.0%} alone"
         sentences.append(
-            f"{act}, deciding by its {row['decide_by']} threshold, a silo {_word(own)} ({_sign(own)} points of its own"
+            f"{act}, deciding by its {row['decide_by']} threshold, a silo {_word(own)} ({_gain(own)} points of its own"
             f" accuracy, better off in {row['gained']:.0%} and worse off in {row['lost']:.0%} of {row['cases']} cases);"
-            f" its weight changes by {_sign(row['weight'])} and its presence by {_sign(row['joined'])} points;"
-            f" the others {_word(others, plural=True)} ({_sign(others)})."
+            f" its weight changes by {_gain(row['weight'])} and its presence by {_gain(row['joined'])} points;"
+            f" the others {_word(others, plural=True)} ({_gain(others)})."
         )
     for one in found["best_response"]:
         n = len(one["profile"])
@@ -281,8 +281,8 @@ def verdict(found: dict[str, Any]) -> list[str]:
             how = f"silos were still moving when the {one['sweeps']} sweeps were over ({one['moves']} moves)"
         sentences.append(
             f"Best responses, seed {one['seed']}: {how}; {one['truthful']} of {n} tell the truth at the end, where accuracy is"
-            f" {_points(one['accuracy'][1], one['accuracy'][0])} and participation"
-            f" {_points(one['participation'][1], one['participation'][0])} points from the truthful outcome."
+            f" {_change(one['accuracy'])} and participation"
+            f" {_change(one['participation'])} points from the truthful outcome."
         )
     tempted = sum(one["moves"] > 0 for one in found["best_response"])
     pays = [row for row in found["alone"] if _word(row["own"]) == "gains"]
@@ -305,13 +305,13 @@ def text(found: dict[str, Any]) -> str:
     everybody = [
         [
             f"{row['share']:.0%}",
-            *(points(row[key]) for key in ("accuracy", "participation", "deployed", "worst_client")),
+            *(estimate(row[key]) for key in ("accuracy", "participation", "deployed", "worst_client")),
         ]
         for row in found["everybody"]
     ]
     alone = [
         [f"{row['kind']} {row['share']:.0%}, by {row['decide_by']}"]
-        + [points(row[key], sign=True) for key in ("own", "weight", "joined", "others")]
+        + [estimate(row[key], sign=True) for key in ("own", "weight", "joined", "others")]
         + [f"{row['gained']:.0%} / {row['lost']:.0%}"]
         for row in found["alone"]
     ]
@@ -348,20 +348,14 @@ def parse_grid(words: str) -> tuple[float, ...]:
         raise InputError(f"--grid is {words!r}; give numbers separated by commas, such as 0,0.05,0.1") from None
 
 
-def _points(new: float | None, old: float | None) -> str:
-    return "?" if new is None or old is None else f"{100 * (new - old):+.1f}"
+def _change(pair: Sequence[float | None]) -> str:
+    """From the first to the second, in points."""
+    old, new = pair
+    return points(None if new is None or old is None else new - old, nothing="?")
 
 
-def _sign(value: dict[str, float | None]) -> str:
-    return "?" if value["mean"] is None else f"{100 * value['mean']:+.1f}"
-
-
-def points(value: Mapping[str, float | None], sign: bool = False) -> str:
-    """What `spread` says, in points: mean and standard error; `sign` puts a plus before gains."""
-    if value["mean"] is None:
-        return "-"
-    head = f"{100 * value['mean']:+.1f}" if sign else f"{100 * value['mean']:.1f}"
-    return head if value["stderr"] is None else f"{head} +- {100 * value['stderr']:.1f}"
+def _gain(value: Mapping[str, float | None]) -> str:
+    return points(value["mean"], nothing="?")
 
 
 def _word(value: dict[str, float | None], plural: bool = False) -> str:

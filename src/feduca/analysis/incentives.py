@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from feduca import api
-from feduca.audit import DECISIVE, Outcome, average, lone, outcome, points, spread
-from feduca.config import Recipe
-from feduca.display import aligned
+from feduca.analysis.audit import DECISIVE, Outcome, average, lone, outcome, spread
+from feduca.core.wording import aligned, estimate
 from feduca.errors import ConfigError, InputError
-from feduca.experiment import has_test_parts, make_task
-from feduca.study import one_of
+from feduca.recipes.build import has_test_parts, make_task
+from feduca.recipes.schema import Recipe
+from feduca.studies.cells import one_of
 from feduca.types import Ints, Task
 
 CLAIM = 10  # how many times its examples a liar claims to have
@@ -191,7 +191,7 @@ def sentence(row: Mapping[str, Any]) -> str:
         what = "gains" if mean > 0 else "loses"
     else:
         what = "neither clearly gains nor loses"
-    mine, theirs, shared = (points(row[key], sign=True) for key in ("own", "others", "accuracy"))
+    mine, theirs, shared = (estimate(row[key], sign=True) for key in ("own", "others", "accuracy"))
     return (
         f"{row['method']}: a silo that {WORDS[row['deed']]} {what}: {mine} points of its own accuracy (better in"
         f" {row['gained']:.0%}, worse in {row['lost']:.0%} of {row['cases']} cases); the others {theirs}, the shared"
@@ -206,7 +206,7 @@ def text(found: Mapping[str, Any]) -> str:
         [
             row["method"],
             row["deed"],
-            *(points(row[key], sign=True) for key in ("own", "others", "accuracy")),
+            *(estimate(row[key], sign=True) for key in ("own", "others", "accuracy")),
             f"{row['gained']:.0%} / {row['lost']:.0%}",
         ]
         for row in found["rows"]

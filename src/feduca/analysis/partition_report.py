@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from feduca.config import Recipe
-from feduca.experiment import make_task
-from feduca.folders import is_folder
-from feduca.runs import check_writable
+from feduca.recipes.build import make_task
+from feduca.recipes.folders import NATURAL, is_folder
+from feduca.recipes.schema import Recipe
+from feduca.runs.directory import check_writable
 
 WIDEST = 20  # more classes than this are not printed one by one
 
@@ -20,7 +20,8 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
 
     `holds` are the classes of each silo's group: of one of them it may have been dealt none, of any other it cannot have any.
     """
-    from feduca.tasks import plot, table
+    from feduca.tasks import table
+    from feduca.tasks.data.plot import plot
 
     if pictures is not None:
         check_writable(pictures)
@@ -36,7 +37,7 @@ def describe(recipe: Recipe, seed: int, pictures: Path | None = None) -> dict[st
     written = []
     if pictures is not None:
         t = recipe.task
-        name, dealt = Path(t.data).name, not is_folder(t.data)
+        name, dealt = Path(t.data).name, not (is_folder(t.data) or t.data in NATURAL)
         split = f"{t.clients}-silos" + (f"-{t.train_concentration}-{t.validation_concentration}" if dealt else "")
         target = pictures / f"{name}-{split}-s{seed}-{recipe.hash()[:4]}"
         title = f"{name}, seed {seed}"

@@ -6,23 +6,17 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feduca import mechanisms, utility
-from feduca.aggregation import Weighted
-from feduca.client import Behaviour
-from feduca.conduct import Conduct
-from feduca.config import Recipe
-from feduca.errors import ConfigError, DataError, InputError
-from feduca.federation import InProcess
-from feduca.folders import DATA_SETS, entries, is_folder
-from feduca.gate import Gate
-from feduca.memory import memories
-from feduca.offers import BestMixture, Global, LeastConcession, Offer
-from feduca.participation import (
+from feduca import mechanisms
+from feduca.client.behaviour import Behaviour
+from feduca.client.conduct import Conduct
+from feduca.client.offers import BestMixture, Global, LeastConcession, Offer
+from feduca.client.outside import Outside
+from feduca.client.participation import (
     AccuracyImproves,
     Always,
     Comparison,
@@ -32,11 +26,23 @@ from feduca.participation import (
     UtilityThreshold,
     WarmStart,
 )
-from feduca.personal import Nothing
-from feduca.plausibility import Plausibility
-from feduca.records import plain
-from feduca.reporting import Blurred, Inflate, ReportingPolicy, Truthful, Understate
-from feduca.rounds import Server
+from feduca.client.personal import Nothing
+from feduca.client.reporting import Blurred, Inflate, ReportingPolicy, Truthful, Understate
+from feduca.client.stack import FEWEST, Stack
+from feduca.core import utility
+from feduca.core.aggregation import Weighted
+from feduca.core.memory import memories
+from feduca.core.records import plain
+from feduca.core.rounds import Server
+from feduca.core.share import share_of
+from feduca.errors import ConfigError, DataError, InputError, shown
+from feduca.federation import InProcess
+from feduca.recipes.folders import DATA_SETS, NATURAL, entries, folder_there, is_folder
+from feduca.recipes.footprint import check_memory
+from feduca.recipes.schema import Recipe
+from feduca.trust.gate import Gate
+from feduca.trust.outliers import Outliers
+from feduca.trust.plausibility import Plausibility
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
 if TYPE_CHECKING:
@@ -74,7 +80,11 @@ def behaviour_of(recipe: Recipe, seed: int, task: Task) -> Behaviour:
     Whether models are judged on untouched data, the data say: silos with files, or a task, of their own bring them or do not.
     """
     check_confidence(recipe, task)
-    return replace(make_behaviour(recipe, seed), untouched=has_test_parts(task))
+    check_stack(recipe, task)
+    how, share = make_behaviour(recipe, seed), share_of(recipe.share, task)
+    sharing = getattr(how.personal, "sharing", None)
+    personal = how.personal if sharing is None else sharing(share)
+    return replace(how, untouched=has_test_parts(task), share=share, personal=personal)
 
 
 def has_test_parts(task: Task) -> bool:
@@ -90,6 +100,24 @@ def check_confidence(recipe: Recipe, task: object) -> None:
             f"participation.confidence is {level} with the metric {getattr(judge, 'name', '')!r}: correct answers can be "
             "counted, other scores cannot; use confidence 0"
         )
+
+
+def check_stack(recipe: Recipe, task: Task) -> None:
+    """Refuse to choose a mixture's weights where too few examples, or scores of the wrong kind, would choose them."""
+    if recipe.offer.kind != "stack":
+        return
+    for name, n in zip(task.silos, getattr(task, "validation_examples", ())):
+        if n < FEWEST:
+            raise DataError(
+                f"silo {name} has {n} validation example{'' if n == 1 else 's'}, and offer.kind 'stack' needs {FEWEST} to choose"
+                " weights by; give it more, leave it out, or use offer.kind = 'global'"
+            )
+    judge = getattr(task, "criterion", None)
+    if recipe.offer.space == "outputs" and judge is not None:
+        from feduca.tasks.metrics import mixable, why_not_mixable
+
+        if not mixable(judge):
+            raise ConfigError(why_not_mixable(judge))
 
 
 def _check_alone(recipe: Recipe, task: Task) -> None:
@@ -133,7 +161,8 @@ def origin(recipe: Recipe, seed: int) -> tuple[str, str, int]:
 
 def check_here(recipes: Iterable[Recipe]) -> None:
     """Refuse, before any of them runs, recipes whose data or device are not here."""
-    from feduca.tasks.datasets import load
+    from feduca.tasks.data import load
+    from feduca.tasks.data.natural import load_natural
     from feduca.tasks.task import Settings
 
     wanted = {(r.engine.device, r.engine.precision, r.task.data, r.task.data_dir): None for r in recipes}
@@ -141,14 +170,17 @@ def check_here(recipes: Iterable[Recipe]) -> None:
         Settings(device=device, precision=precision).check()
         if is_folder(data):
             _check_folder(data)
+        elif data in NATURAL:
+            load_natural(data, data_dir)
         else:
             load(data, data_dir)
 
 
 def _check_folder(data: str) -> None:
-    if not Path(data).is_dir():
+    if not folder_there(data):
         raise ConfigError(
-            f"task.data is {data!r}: choose one of {', '.join(DATA_SETS)}, or a folder that holds a file or a folder per silo"
+            f"task.data is {shown(data)}: choose one of {', '.join(DATA_SETS)}, or a folder that holds a file or"
+            " a folder per silo"
         )
 
 
@@ -159,13 +191,15 @@ def make_task(recipe: Recipe, seed: int) -> Task:
             f"the run was made with a task of its own ({recipe.own}), which no recipe describes: go on, or export it, from "
             "Python with task=..."
         )
-    task = _own_files(recipe) if is_folder(recipe.task.data) else _dealt(recipe, seed)
+    check_memory(recipe)
+    data = recipe.task.data
+    task = (_own_files if is_folder(data) else _natural if data in NATURAL else _dealt)(recipe, seed)
     _check_alone(recipe, task)
     object.__setattr__(task, "origin", origin(recipe, seed))
     return task
 
 
-def _own_files(recipe: Recipe) -> TorchTask:
+def _own_files(recipe: Recipe, seed: int) -> TorchTask:
     from feduca.tasks import build_own_task  # torch from here on
 
     t = recipe.task
@@ -176,6 +210,20 @@ def _own_files(recipe: Recipe) -> TorchTask:
             f"{t.data} holds {there} silos, the recipe says {t.clients}: it has changed; run the recipe again"
         )
     return build_own_task(t.data, target=t.target, metric=t.metric, loss=t.loss, **_computed(recipe))
+
+
+def _natural(recipe: Recipe, seed: int) -> TorchTask:
+    from feduca.tasks import build_natural_task
+
+    t = recipe.task
+    return build_natural_task(
+        t.data,
+        validation_share=t.validation_share,
+        test_share=t.test_share,
+        pooled=t.pooled,
+        seed=seed if t.split_seed is None else t.split_seed,
+        **_computed(recipe),
+    )
 
 
 def _dealt(recipe: Recipe, seed: int) -> TorchTask:
@@ -199,7 +247,7 @@ def _dealt(recipe: Recipe, seed: int) -> TorchTask:
 def _computed(recipe: Recipe) -> dict[str, Any]:
     """The model, and where and how it is computed: what all kinds of data have in common."""
     t, e = recipe.task, recipe.engine
-    options: dict[str, Any] = {"model": t.model, "hidden": t.hidden, "data_dir": t.data_dir}
+    options: dict[str, Any] = {"model": t.model, "hidden": t.hidden, "data_dir": t.data_dir, "weights": t.weights}
     options |= {"engine": e.kind, "device": e.device, "precision": e.precision, "threads": e.threads}
     return options if e.chunk is None else {**options, "chunk": e.chunk}
 
@@ -209,14 +257,16 @@ def make_mechanism(recipe: Recipe) -> Mechanism:
     options = {key: value for key, value in recipe.mechanism.items() if key != "name"}
     for field in fields(cls):
         if wired := field.metadata.get("wired"):
-            table, key = wired.split(".")
-            options[field.name] = getattr(getattr(recipe, table), key)
+            options[field.name] = reduce(getattr, wired.split("."), recipe)
     return cls(**options)
 
 
-def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
-    """The server's part of a recipe; of the task it needs what a server knows, the model."""
-    check_confidence(recipe, task)
+def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
+    """The server's part of a recipe, in a simulation, a deployment and the drop-in strategy alike.
+
+    Of the model, where it is known yet, it asks how many parameters it has, what they are called and what it is judged by.
+    """
+    check_confidence(recipe, model)
     local = recipe.local.model_dump(exclude={"lr_decay"})
     g = recipe.gate
     plausibility = Plausibility(
@@ -224,7 +274,7 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
         demand=g.plausible_demand
         + 2 * recipe.reporting.round
         + 4 * recipe.reporting.noise,  # what honest blur explains
-        threshold=recipe.participation.threshold,
+        threshold=_meant(recipe),
         window=g.plausible_window,
         exclude=g.plausible == "refuse",
     )
@@ -237,12 +287,22 @@ def make_server(recipe: Recipe, seed: int, task: Task) -> Server:
         seed=seed,
         aggregation=Weighted(**recipe.aggregation.model_dump()),
         lr_decay=recipe.local.lr_decay,
-        parameters=task.parameters,
+        parameters=getattr(model, "parameters", None),
         metric=recipe.utility.metric,
+        share=None if model is None else share_of(recipe.share, model),
         run=f"{recipe.hash()}-s{seed}",
-        gate=Gate(g.norm) if g.on else None,
+        gate=Gate(g.norm, recipe.reporting.decliners) if g.on else None,
+        decliners=recipe.reporting.decliners,
+        outliers=Outliers(g.outlier) if g.on and g.outlier else None,
         plausibility=plausibility if g.plausible != "ignore" else None,
     )
+
+
+def _meant(recipe: Recipe) -> str:
+    """Which value of a silo's own curve its threshold is meant to be; "outside" where it is none of them."""
+    p = recipe.participation
+    measured = p.against == "outside" or p.threshold == "own-accuracy" or p.average > 1
+    return "outside" if measured else p.threshold
 
 
 def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
@@ -252,12 +312,15 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
     return Behaviour(
         rule=_rule(recipe),
         offer=_offer(recipe),
-        train_from=recipe.offer.train_from,
+        train_from="consensus" if recipe.offer.kind == "stack" else recipe.offer.train_from,
         family=utility.family(u.family),
         seed=seed,
         reporting=_reporting(recipe, seed),
         decide_by=r.decide_by,
         threshold=p.threshold,
+        realised=p.check == "realised",
+        average=p.average,
+        decliners=r.decliners,
         metric=u.metric,
         nodes=u.nodes,
         check=u.check,
@@ -266,6 +329,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         tolerance=p.tolerance,
         needs=needs,
         untouched=recipe.task.test_share > 0,
+        outside=_outside(recipe),
         conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients)),
         personal=getattr(mechanism, "personal", Nothing()),
         record_points=u.record_points or recipe.diagnostics,
@@ -278,18 +342,28 @@ def _rule(recipe: Recipe) -> ParticipationRule:
     rules: dict[str, ParticipationRule] = {
         "always": Always(),
         "accuracy": AccuracyImproves(_comparison(recipe)),
-        "utility": UtilityThreshold(p.tolerance),
+        "loss": AccuracyImproves(_comparison(recipe)),
+        "utility": UtilityThreshold(p.tolerance, p.check == "realised", recipe.utility.metric),
         "never": Never(),
     }
     rule = rules[p.rule]
     rule = WarmStart(p.warm_start, rule) if p.warm_start else rule
-    return Quits(p.quits, rule, Comparison(p.ties, p.confidence)) if p.quits else rule
+    judge = _comparison(recipe) if p.rule == "loss" else Comparison(p.ties, p.confidence)
+    return Quits(p.quits, rule, judge) if p.quits else rule
+
+
+def _outside(recipe: Recipe) -> Outside | None:
+    o = recipe.outside
+    if recipe.participation.against == "current":
+        return None
+    return Outside(o.kind, o.every, Comparison("loss", metric=_comparison(recipe).metric))
 
 
 def _comparison(recipe: Recipe) -> Comparison:
     """What "better" means here, to the rule and to the offer alike. Eq. 1 is about accuracy, whatever utility is."""
     p = recipe.participation
-    return Comparison(p.ties, p.confidence, "accuracy" if p.rule == "accuracy" else recipe.utility.metric)
+    metric = p.rule if p.rule in ("accuracy", "loss") else recipe.utility.metric
+    return Comparison(p.ties, p.confidence, metric)
 
 
 def _offer(recipe: Recipe) -> Offer:
@@ -300,6 +374,7 @@ def _offer(recipe: Recipe) -> Offer:
             o.margin, o.points, better, o.margin_kind == "relative", o.budget, o.search
         ),
         "best-mixture": BestMixture(o.points, better, o.budget),
+        "stack": Stack(o.space, o.folds, o.errors, o.points),
     }
     return offers[o.kind]
 

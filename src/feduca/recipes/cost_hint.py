@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from feduca.config import Recipe
+from feduca.recipes.schema import Recipe
 
 # Examples times epochs a round from which on a CPU is likely to need more than about ten seconds for it: an example of the
 # paper's CNN is some eighty times the arithmetic of one of its perceptron.
@@ -37,9 +37,14 @@ def warning_of_many(recipes: Sequence[Recipe]) -> str | None:
 
 def _examples(recipe: Recipe) -> int:
     """Training examples of a round; 0 where they are not a CPU's, or not known before they are read."""
-    from feduca.tasks.datasets import LOADERS, load
+    from feduca.recipes.folders import NATURAL
+    from feduca.tasks.data import LOADERS, load
+    from feduca.tasks.data.natural import load_natural
 
     task = recipe.task
+    if recipe.engine.device == "cpu" and task.data in NATURAL:
+        there = len(load_natural(task.data, task.data_dir).y)
+        return round(there * (1 - task.validation_share)) * (task.clients if task.pooled else 1)
     if recipe.engine.device != "cpu" or task.data not in LOADERS:
         return 0
     pool = len(load(task.data, task.data_dir).y_train)

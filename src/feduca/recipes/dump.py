@@ -7,8 +7,8 @@ from typing import Any
 import tomlkit
 from pydantic import BaseModel
 
-from feduca.config import Recipe
-from feduca.runs import without_none
+from feduca.recipes.schema import Recipe
+from feduca.runs.directory import without_none
 
 
 def text(recipe: Recipe) -> str:

@@ -7,11 +7,11 @@ elsewhere must not be able to run code.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 
 from feduca.errors import ConfigError, FeducaError
 
@@ -43,13 +43,14 @@ def _run(name: str, path: Path, file: str, tell: Callable[[str], None]) -> None:
     from feduca.mechanisms import registry
 
     known = set(registry)
-    module = ModuleType(name)
-    module.__file__ = str(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "`load` takes .py files only"
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and type hints look their module up there
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)  # last: what lies there hides nothing that is installed
-    try:
+    try:  # not by the spec's loader, which would leave a __pycache__ beside the user's file
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:  # whatever happens in the file, its user needs one line
         del sys.modules[name]

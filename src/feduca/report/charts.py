@@ -15,7 +15,7 @@ from typing import Any
 
 import altair as alt
 
-from feduca.palette import DASHES, OKABE_ITO
+from feduca.report.palette import DASHES, OKABE_ITO
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 

@@ -3,43 +3,56 @@
     DIR/global.safetensors          the shared model
     DIR/silos/<silo>.safetensors    what each silo deploys: what it is offered if its rule takes it, otherwise its own
     DIR/README.md                   the model card, for people
-    DIR/card.json                   the same for programs, with a checksum of every file
+    DIR/card.json                   the same for programs, with a checksum of every model
+    DIR/SHA256SUMS                  a checksum of every file, for `feduca.load` and `sha256sum -c`
 
 The silo's model is the one it would deploy now: the last checkpoint's server announces, each silo looks at its offer (or at its
-personal model, where the method keeps one) on its own validation data and decides. In a deployment silos keep their models to
-themselves: only the shared one is here.
+personal model, where the method keeps one) on its own validation data and decides. Where silos deploy mixtures of outputs, a
+file holds all models that have weight (mixtures.py), or one that was trained to match them (`distil`). In a deployment silos keep
+their models to themselves: only the shared one is here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feduca import checkpoint, runs
 from feduca._version import __version__
-from feduca.checkpoint import Checkpoint
+from feduca.client.requests import drive
+from feduca.core.records import plain
 from feduca.errors import CheckpointError, InputError
 from feduca.federation import InProcess
-from feduca.records import mean, plain
-from feduca.runs import RunResult
-from feduca.types import Array, Task
-from feduca.work import Evaluate
+from feduca.report.card import readme
+from feduca.runs import checkpoint, files, manifest
+from feduca.runs import directory as runs
+from feduca.runs.checkpoint import Checkpoint
+from feduca.runs.directory import RunResult
+from feduca.types import Array, ServerState, Task
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from feduca.config import Recipe
-    from feduca.experiment import Experiment
+    from feduca.client.decision import Choice
+    from feduca.recipes.build import Experiment
+    from feduca.recipes.schema import Recipe
 
+Models = dict[str, dict[str, np.ndarray]]
 SCHEMA = 1
-CARD = "card.json"
+CARD, ABOUT, SUMS = "card.json", "README.md", "SHA256SUMS"
+MOST = 256 << 20  # bytes of a card
+
+log = logging.getLogger("feduca")
 
 
 @dataclass(frozen=True)
@@ -58,15 +71,22 @@ class Exported:
 
         if name not in self.models:
             raise InputError(f"there is no model {name!r} in {self.path}; there are {', '.join(self.models)}")
-        state = {key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()}
-        a = self.card["architecture"]
+        a, weights = self.card["architecture"], self.card.get("mixtures", {}).get(name)
+
+        def filled(blank: nn.Module) -> nn.Module:
+            if weights is not None:
+                from feduca.report.mixtures import mixed
+
+                return mixed(weights, self.models[name], blank).eval()
+            blank.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in self.models[name].items()})
+            return blank.eval()
+
         if into is not None:
             try:
-                into.load_state_dict(state)
+                return filled(into)
             except RuntimeError as error:
                 why = " ".join(str(error).split())[:160]
                 raise InputError(f"{self.path} holds another model than the one given ({why})") from error
-            return into.eval()
         if not a or a["model"] not in models.NAMES:
             raise InputError(
                 f"{self.path} holds a model of your own ({a.get('model') if a else 'unknown'}); make one and pass it: "
@@ -79,49 +99,52 @@ class Exported:
             hidden=a["hidden"] if a["model"] in models.LAYERED else None,
             vocabulary=a.get("vocabulary", 0),
         )
-        module = make()
-        module.load_state_dict(state)
-        return module.eval()
+        return filled(make())
 
 
-def export_models(run: str | Path, out: str | Path, *, task: Task | None = None) -> Exported:
+def export_models(run: str | Path, out: str | Path, *, task: Task | None = None, distil: bool = False) -> Exported:
     """Write the models of the run directory `run` to the folder `out`.
 
-    `task` is the run's own, where it was not the recipe's.
+    `task` is the run's own, where it was not the recipe's. `distil`: where silos deploy a mixture of several models' outputs,
+    train one for each, on its own training data, that answers alike, and export that.
     """
     from feduca import api
-    from feduca.experiment import build
+    from feduca.recipes.build import build
 
-    out = Path(out)
+    out, run = Path(out), Path(run)
     result = runs.load(run)
-    chosen, directory = api.recorded(run)
-    api.same_data(chosen, directory.path)
-    if not chosen.checkpoint.keep and not checkpoint.existing(directory.checkpoints):
+    chosen = api.described(run)
+    api.same_data(chosen, run)
+    if not chosen.checkpoint.keep and not checkpoint.existing(run / "checkpoint"):
         raise InputError(
             f"{run} kept no models (checkpoint.keep = false): repeat it with"
-            f" `feduca run {run}/config.toml --out {Path(run).parent.parent} --again --set checkpoint.keep=true`"
+            f" `feduca run {run}/config.toml --out {run.parent.parent} --again --set checkpoint.keep=true`"
         )
-    point = _checkpoint(directory.checkpoints)
+    point, note = _checkpoint(run, f"{chosen.hash()}-s{result.seed}", len(result.rounds))
+    if note:
+        log.warning("%s", note)
+        result = _until(result, point.state.round - 1)
     experiment = build(chosen, result.seed, task)
-    silos = [f"silo {name}" if name == "global" else name for name in experiment.federation.silos]
+    silos = _distinct(experiment.federation.silos)
     if len(experiment.theta) != len(point.state.theta) or len(silos) != len(point.state.examples):
         raise InputError(
             f"{run} was run with another task ({len(point.state.examples)} silos, {len(point.state.theta)} numbers in a model): "
             "export it from Python with that one, feduca.export_models(RUN, DIR, task=...)"
         )
-    models = {"global": _named(experiment.task, point.state.theta)}
+    models: Models = {"global": _named(experiment.task, point.state.theta)}
     scores: dict[str, Any] = {}
+    more: dict[str, Any] = {"note": note}
     if point.clients:
-        deployed, decisions = _deployed(chosen, result.seed, experiment, point)
-        everyone = np.arange(len(silos))
-        for split in ("validation", "test"):
-            measured = experiment.task.evaluate(deployed, everyone, split)
-            if np.isfinite(measured.accuracy).any():
-                scores[split] = {"accuracy": measured.accuracy, "loss": measured.loss}
-        for k, name in enumerate(silos):
-            models[name] = _named(experiment.task, deployed[k])
-        scores["own_model"] = decisions
-    card = _card(chosen.hash(), result, experiment.task, silos, scores, point.state.round - 1)
+        choice = _chosen(chosen, result.seed, experiment, point)
+        scores = _scores(experiment.task, choice)
+        files_of = _mixtures if choice.mixture is not None else _plain
+        theirs, about = files_of(experiment.task, choice, silos)
+        if distil:
+            theirs, about = _distilled(experiment.task, choice, silos, theirs, about, scores, result.seed)
+        models, more = models | theirs, more | about
+    elif distil:
+        raise InputError(f"{run} holds no silo's model to distil: in a deployment silos keep them; leave out distil")
+    card = _card(chosen.hash(), result, experiment.task, silos, scores) | more
     _write(out, models, card)
     return load_exported(out)
 
@@ -133,19 +156,46 @@ def load(path: str | Path) -> RunResult | Exported:
         return load_exported(path)
     result = runs.load(path)
     try:
-        return replace(result, theta=_checkpoint(path / "checkpoint").state.theta)
-    except InputError:
+        point, note = _checkpoint(path, (manifest.read_status(path) or {}).get("run"), len(result.rounds))
+    except InputError as error:
+        if checkpoint.existing(path / "checkpoint"):
+            log.warning("%s; its model is left out", error)
         return result
+    if note:
+        log.warning("%s; it is left out", note)
+        return result
+    return replace(result, theta=point.state.theta)
+
+
+def _until(result: RunResult, done: int) -> RunResult:
+    """The run as it was after round `done`: the figures beside a model are those of its round."""
+    rounds, clients = result.rounds[:done], result.clients[:done]
+    summary = runs.summarise(rounds, clients, result.silos)
+    summary |= {key: result.summary[key] for key in ("metric",) if key in result.summary}
+    return replace(result, rounds=rounds, clients=clients, summary=summary)
+
+
+def _distinct(silos: Sequence[str]) -> list[str]:
+    """Names for the silos' models, none of them twice: the shared one is called "global"."""
+    names: list[str] = []
+    for silo in silos:
+        name = silo
+        while name == "global" or name in names or (name != silo and name in silos):
+            name = f"silo {name}"
+        names.append(name)
+    return names
 
 
 def load_exported(path: str | Path) -> Exported:
     """Read what `export_models` wrote; every file is checked against the card."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load as decode
 
     path = Path(path)
     try:
-        card = json.loads((path / CARD).read_text(encoding="utf-8"))
+        content = files.read(path / CARD, MOST)
+        _check_sums(path, content)
+        card = json.loads(content)
         if card["schema"] != SCHEMA:
             raise InputError(f"{path} has schema {card['schema']!r}, this version reads {SCHEMA}; export the run again")
         models = {}
@@ -155,47 +205,132 @@ def load_exported(path: str | Path) -> Exported:
                 raise InputError(
                     f"{path}/{CARD} names {entry['file']!r}, which is outside the folder; export the run again"
                 )
-            if hashlib.sha256(file.read_bytes()).hexdigest() != entry["sha256"]:
+            content = files.read(file, files.LARGE)
+            if hashlib.sha256(content).hexdigest() != entry["sha256"]:
                 raise InputError(f"{file} is not what its card says (checksum); export the run again")
-            models[name] = load_file(file)
+            models[name] = decode(content)
         return Exported(path, card, models)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise InputError(f"{path} is not an exported folder ({error}); write one with `feduca export`") from None
 
 
-def _checkpoint(folder: Path) -> Checkpoint:
-    def use(path: Path) -> Checkpoint:
-        point = checkpoint.read(path)
-        if not isinstance(point, Checkpoint):
-            raise CheckpointError(f"{path} does not hold the state of a run")
+def _check_sums(path: Path, card: bytes) -> None:
+    """The card and the page beside it are those that were written. Exports of before there were such checksums have none."""
+    try:
+        lines = files.read(path / SUMS, MOST).decode().splitlines()
+    except FileNotFoundError:
+        return
+    known = {file: said for said, _, file in (line.partition("  ") for line in lines)}
+    for file, found in ((CARD, hashlib.sha256(card).hexdigest()), (ABOUT, files.digest(path / ABOUT))):
+        if known.get(file) != found:
+            raise InputError(f"{path / file} is not what {SUMS} says (checksum); export the run again")
+
+
+def _checkpoint(path: Path, run: str | None, rounds: int) -> tuple[Checkpoint, str]:
+    """The newest usable checkpoint of the run at `path`, and where it is not of the last of `rounds`, a sentence about it."""
+
+    def use(where: Path) -> Checkpoint:
+        point = checkpoint.read(where)
+        if not isinstance(point, Checkpoint) or not isinstance(point.state, ServerState):
+            raise CheckpointError(f"{where} does not hold the state of a run")
+        if run is not None and point.run != run:
+            raise CheckpointError(f"{where} belongs to run {point.run}, not to {run}")
+        if not 0 < point.state.round - 1 <= rounds:
+            raise CheckpointError(f"{where} is of round {point.state.round - 1}, and there are {rounds} rounds")
+        for name, want in checkpoint.records(where).items():
+            if name not in manifest.RECORDS or files.digest(path / name, want["bytes"]) != want["sha256"]:
+                raise CheckpointError(f"{path / name} is not what {where.name} knew it to be")
         return point
 
-    point, complaints = checkpoint.newest(folder, use)
+    point, complaints = checkpoint.newest(path / "checkpoint", use)
     if point is None:
         why = f" ({'; '.join(complaints)})" if complaints else ""
-        raise InputError(f"{folder.parent} has no usable checkpoint{why}; repeat the run with --again")
-    return point
+        raise InputError(f"{path} has no usable checkpoint{why}; repeat the run with --again")
+    if (done := point.state.round - 1) == rounds:
+        return point, ""
+    why = f": {'; '.join(complaints)}" if complaints else ", when the last checkpoint was written"
+    return point, f"the models of {path} are those after round {done} of {rounds}{why}"
 
 
-def _deployed(chosen: Recipe, seed: int, experiment: Experiment, point: Checkpoint) -> tuple[Array, list[bool]]:
-    """The models `[N, P]` that silos would deploy now, and whether that is their own.
+def _chosen(chosen: Recipe, seed: int, experiment: Experiment, point: Checkpoint) -> Choice:
+    """What silos would deploy now."""
+    from feduca.core.rounds import announce
+    from feduca.recipes.build import behaviour_of
 
-    The client's step is a coroutine; where silos have untouched data, it asks for an evaluation of exactly these models there,
-    once everybody has decided. Pretend that they do, play it up to that request, and stop.
-    """
-    from feduca.experiment import make_behaviour
-    from feduca.rounds import announce
-
-    behaviour = replace(make_behaviour(chosen, seed), untouched=True)
-    federation = InProcess(experiment.task, behaviour)
+    federation = InProcess(experiment.task, behaviour_of(chosen, seed, experiment.task))
     federation.restore(point.clients)
-    steps = federation.steps(announce(experiment.server, point.state))
-    answer = None
-    while not (isinstance(request := steps.send(answer), Evaluate) and request.split == "test"):
-        answer = request.on(experiment.task)
-    steps.close()
-    own = point.clients["own"]
-    return request.theta, [bool((request.theta[k] == own[k]).all()) for k in range(len(own))]
+    return drive(federation.choices(announce(experiment.server, point.state)), experiment.task)
+
+
+def _scores(task: Task, choice: Choice) -> dict[str, Any]:
+    """How well what silos deploy does, and whether it is their own model."""
+    from feduca.recipes.build import has_test_parts
+
+    found: dict[str, Any] = {}
+    for split in ("validation", *(["test"] if has_test_parts(task) else [])):
+        measured = drive(choice.score(np.arange(len(choice.join)), split), task)
+        if np.isfinite(measured.accuracy).any():
+            found[split] = {"accuracy": measured.accuracy, "loss": measured.loss}
+    if choice.mixture is not None:
+        found["own_model"] = [bool(w[-1] == 1) for w in choice.mixture.weights]
+    else:
+        found["own_model"] = [bool((choice.deployed[k] == choice.own[k]).all()) for k in range(len(choice.join))]
+    return found
+
+
+def _plain(task: Task, choice: Choice, silos: Sequence[str]) -> tuple[Models, dict[str, Any]]:
+    return {name: _named(task, choice.deployed[k]) for k, name in enumerate(silos)}, {}
+
+
+def _mixtures(task: Task, choice: Choice, silos: Sequence[str]) -> tuple[Models, dict[str, Any]]:
+    """Every silo's models that have weight; what has all of it stands alone, as in any other run."""
+    from feduca.report.mixtures import used
+
+    models: Models = {}
+    weights: dict[str, dict[str, float]] = {}
+    assert choice.mixture is not None
+    for k, silo in enumerate(silos):
+        w = used(choice.mixture, k)
+        theirs = {name: _named(task, choice.mixture.models[name][k]) for name in w}
+        if len(theirs) == 1:
+            models[silo] = theirs.popitem()[1]
+        else:
+            models[silo] = {f"{name}/{key}": a for name, arrays in theirs.items() for key, a in arrays.items()}
+            weights[silo] = w
+    return models, {"mixtures": weights}
+
+
+def _distilled(
+    task: Task,
+    choice: Choice,
+    silos: Sequence[str],
+    models: Models,
+    about: dict[str, Any],
+    scores: dict[str, Any],
+    seed: int,
+) -> tuple[Models, dict[str, Any]]:
+    """One network in place of every mixture; `scores` then has, as `distilled`, what silos' single networks score."""
+    from feduca.report.mixtures import distilled
+    from feduca.tasks import TorchTask
+
+    weights = about.get("mixtures")
+    if not weights or choice.mixture is None:
+        raise InputError(
+            "no silo of this run deploys a mixture of outputs, so there is nothing to distil; leave out distil"
+        )
+    if not isinstance(task, TorchTask):
+        raise InputError(f"distil trains a PyTorch model, and the task is a {type(task).__name__}; leave out distil")
+    models = dict(models)
+    found: dict[str, Any] = {split: {} for split in ("validation", "test") if split in scores}
+    for k, silo in enumerate(silos):
+        if silo in weights:
+            theta = distilled(task, choice.mixture, k, seed)
+            models[silo] = _named(task, theta)
+            for split, into in found.items():
+                measured = task.evaluate(theta[None], np.array([k]), split)
+                into[silo] = {"accuracy": float(measured.accuracy[0]), "loss": float(measured.loss[0])}
+    scores["distilled"] = found
+    return models, {"distilled": weights}
 
 
 def _named(task: Task, theta: Array) -> dict[str, np.ndarray]:
@@ -207,7 +342,7 @@ def _named(task: Task, theta: Array) -> dict[str, np.ndarray]:
 
 
 def _card(
-    config_hash: str, result: RunResult, task: Task, silos: list[str], scores: Mapping[str, Any], done: int
+    config_hash: str, result: RunResult, task: Task, silos: list[str], scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     about = getattr(task, "describe", dict)()
     pool = getattr(task, "pool", None)
@@ -227,12 +362,13 @@ def _card(
             "name": result.name,
             "config_hash": config_hash,
             "seed": result.seed,
-            "rounds": done,
+            "rounds": len(result.rounds),
             "mechanism": result.config["mechanism"]["name"],
             "rule": result.config["participation"]["rule"],
             "offer": result.config["offer"]["kind"],
             "data": about.get("data"),
             "metric": about.get("metric", "accuracy"),
+            "share": result.config.get("share", "all"),
             "parameters": int(task.size),
             "architecture": architecture,
             "summary": result.summary,
@@ -244,22 +380,55 @@ def _card(
 
 
 def _write(out: Path, models: Mapping[str, Mapping[str, np.ndarray]], card: dict[str, Any]) -> None:
-    from safetensors.numpy import save_file
+    """Everything or nothing: first into a hidden folder, then moved, the card last. A run gives the same bytes each time."""
+    from safetensors.numpy import save
 
-    files: dict[str, dict[str, str]] = {}
+    earlier = _earlier(out)
+    entries: dict[str, dict[str, str]] = {}
+    made = [path for path in (out, *out.parents) if not path.exists()]
     try:
-        (out / "silos").mkdir(parents=True, exist_ok=True)
-        used: set[str] = set()
-        for name, arrays in models.items():
-            file = "global.safetensors" if name == "global" else f"silos/{_file_name(name, used)}.safetensors"
-            words = {"feduca": __version__, "run": f"{card['config_hash']}-s{card['seed']}", "model": name}
-            save_file(dict(arrays), out / file, metadata=words)
-            files[name] = {"file": file, "sha256": hashlib.sha256((out / file).read_bytes()).hexdigest()}
-        card = {**card, "files": files}
-        (out / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
-        (out / "README.md").write_text(_readme(card), encoding="utf-8")
+        out.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=".export-", dir=out))
+        try:
+            (part / "silos").mkdir()
+            used: set[str] = set()
+            for name, arrays in models.items():
+                file = "global.safetensors" if name == "global" else f"silos/{_file_name(name, used)}.safetensors"
+                words = {"run": f"{card['config_hash']}-s{card['seed']}", "model": name}
+                # One entry: safetensors writes several in any order.
+                content = save(dict(arrays), metadata={"feduca": json.dumps({"feduca": __version__, **words})})
+                (part / file).write_bytes(content)
+                entries[name] = {"file": file, "sha256": hashlib.sha256(content).hexdigest()}
+            card = {**card, "files": entries}
+            (part / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+            (part / ABOUT).write_text(readme(card), encoding="utf-8")
+            sums = {file: files.digest(part / file) for file in (*(e["file"] for e in entries.values()), ABOUT, CARD)}
+            (part / SUMS).write_text("".join(f"{said}  {file}\n" for file, said in sums.items()), encoding="utf-8")
+            for file in (CARD, SUMS, *earlier):  # from here on it is no export until the new card is there
+                (out / file).unlink(missing_ok=True)
+            (out / "silos").mkdir(exist_ok=True)
+            for file in (*(entry["file"] for entry in entries.values()), ABOUT, SUMS, CARD):
+                (part / file).replace(out / file)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}; choose another folder with -o") from None
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another folder with -o") from None
+
+
+def _earlier(out: Path) -> list[str]:
+    """The files of an earlier export into `out`. InputError where something else is there, which would be mixed up with it."""
+    if not out.is_dir() or not any(out.iterdir()):
+        return []
+    try:
+        entries = json.loads(files.read(out / CARD, MOST))["files"].values()
+        there = [str(entry["file"]) for entry in entries]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise InputError(f"{out} is not empty and holds no earlier export; choose a new folder with -o") from None
+    ours = re.compile(r"(global|silos/[^/]+)\.safetensors")
+    return [file for file in there if ours.fullmatch(file) and not (out / "silos").is_symlink()]
 
 
 def _file_name(silo: str, used: set[str]) -> str:
@@ -270,76 +439,3 @@ def _file_name(silo: str, used: set[str]) -> str:
         name = f"{base}-{i}"
     used.add(name.lower())
     return name
-
-
-def _readme(card: Mapping[str, Any]) -> str:
-    """The model card."""
-
-    def percent(value: float | None) -> str:
-        return "not measured" if value is None else f"{100 * value:.1f} %"
-
-    metric = card.get("metric", "accuracy")
-
-    def scored(value: float | None) -> str:
-        return percent(value) if metric == "accuracy" or value is None else f"{value:.3f}"
-
-    summary, scores, silos = card["summary"], card["scores"], card["silos"]
-    lines = [
-        f"# {_text(card['name'])}: models of a federation",
-        "",
-        f"Trained with feduca {card['feduca']}: {card['rounds']} rounds, {len(silos)} silos, mechanism `{card['mechanism']}`, "
-        f"participation rule `{card['rule']}`, offer `{card['offer']}`, data `{_text(card['data'])}`, "
-        f"{card['parameters']} parameters.",
-        "",
-        f"Configuration `{card['config_hash']}`, seed {card['seed']}; the whole of it is in `{CARD}`.",
-        "",
-        "## How it did",
-        "",
-        f"- Shared model on the common test set, {_text(metric)}: {scored(summary['accuracy'])} "
-        f"(mean of the last {min(10, card['rounds'])} rounds), {scored(summary['final_accuracy'])} after the last.",
-        f"- Participation: {percent(summary['participation'])} of silos and rounds.",
-    ]
-    if "validation" in scores:
-        untouched = scores.get("test", {}).get("accuracy")
-        lines += [
-            f"- Silos' deployed models on their own validation data, {_text(metric)}: "
-            f"{scored(mean(_numbers(scores['validation']['accuracy'])))} on average. "
-            "These data chose the models, so this flatters them.",
-            "",
-            "| silo | file | deploys | validation |" + (" untouched data |" if untouched else ""),
-            "|---|---|---|---|" + ("---|" if untouched else ""),
-        ]
-        for k, name in enumerate(silos):
-            kind = "its own model" if scores["own_model"][k] else "the offered model"
-            file, score = card["files"][name]["file"], scored(scores["validation"]["accuracy"][k])
-            row = f"| {_text(name)} | `{file}` | {kind} | {score} |"
-            lines.append(row + (f" {scored(untouched[k])} |" if untouched else ""))
-    else:
-        lines.append("- Silos keep their own models; only the shared one is here.")
-    lines += [
-        "",
-        "## How to use it",
-        "",
-        "```python",
-        "import feduca",
-        "",
-        'exported = feduca.load("this folder")',
-        'arrays = exported.models["global"]  # by parameter name; a silo\'s name gives its own',
-        'module = exported.module("global")  # as a PyTorch module; of your own architecture: into=YourModule()',
-        "```",
-        "",
-        "## Limits",
-        "",
-        "A research artefact. It was judged on the data named above and on nothing else; silos differ: look at the row of yours.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _numbers(values: Any) -> list[float]:
-    return [float("nan") if v is None else v for v in values]
-
-
-def _text(value: Any) -> str:
-    """A name in Markdown: no markup of its own."""
-    return re.sub(r"[^\w .,:+-]", "_", str(value))[:120]

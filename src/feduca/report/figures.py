@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError
-from feduca.palette import FRAME, GRID
 from feduca.report.page import require_report
+from feduca.report.palette import FRAME, GRID
+from feduca.runs.files import write_output
 
 WIDTH = 420
 CONFIG = {
@@ -33,9 +34,9 @@ def write_figures(data: Mapping[str, Any], folder: str | Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for name, chart, sets in _filled(data):
             spec = _spec(chart, sets)
-            (folder / f"{name}.svg").write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
-            (folder / f"{name}.png").write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
-            (folder / f"{name}.pdf").write_bytes(vl_convert.vegalite_to_pdf(spec))
+            write_output(folder / f"{name}.svg", vl_convert.vegalite_to_svg(spec))
+            write_output(folder / f"{name}.png", vl_convert.vegalite_to_png(spec, scale=2))
+            write_output(folder / f"{name}.pdf", vl_convert.vegalite_to_pdf(spec))
             written += [folder / f"{name}.{kind}" for kind in ("svg", "png", "pdf")]
     except OSError as error:
         raise InputError(f"cannot write figures to {folder}: {error.strerror}; choose another folder") from None
@@ -58,7 +59,7 @@ def write_pdf(data: Mapping[str, Any], target: str | Path) -> Path:
     )
     target = Path(target)
     try:
-        target.write_bytes(vl_convert.vegalite_to_pdf(_spec(together, sets)))
+        write_output(target, vl_convert.vegalite_to_pdf(_spec(together, sets)))
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; choose another file with -o") from None
     return target

@@ -298,13 +298,13 @@
     $("title").textContent = many ? `${data.runs[0].name}: ${data.runs.length} runs` : `${run().name}: ${run().label}`;
     const wanted = data.verdict.join("\n");
     if ($("verdict").dataset.said !== wanted) { fill($("verdict"), data.verdict.map((text) => make("p", text))); $("verdict").dataset.said = wanted; }
-    const columns = [["method", "method"], ["accuracy", data.score], ["participation", "participation"], ...(data.table.some((row) => row.better_off !== null) ? [["better_off", "better off than alone"], ["gain_worst", "worst silo" + unit()]] : []), ["promise_kept", "promise kept"], ["jensen", "Jensen gaps"], ["discrepancy", "discrepancy"], ["r2", "R² of fits"], ["fallbacks", "fallbacks"], ["seconds", "seconds"]];
+    const columns = [["method", "method"], ["accuracy", data.score], ["participation", "participation"], ...(data.table.some((row) => row.better_off !== null) ? [["better_off", "better off than alone"], ["gain_worst", "worst silo" + unit()]] : []), ...(data.table.some((row) => row.judged) ? [["judged", "surely better / worse / undecided"]] : []), ["promise_kept", "promise kept"], ["jensen", "Jensen gaps"], ["discrepancy", "discrepancy"], ["r2", "R² of fits"], ["fallbacks", "fallbacks"], ["seconds", "seconds"]];
     const head = make("tr");
     columns.forEach(([, name]) => head.append(make("th", name, { scope: "col" })));
     const rows = data.table.map((row) => {
       const tr = make("tr");
       columns.forEach(([key]) => {
-        let text = key === "method" ? row.method + (row.seeds > 1 ? ` (${row.seeds} seeds)` : "") : key === "accuracy" ? scored(row[key]) : key === "participation" || key === "better_off" ? percent(row[key]) : key === "gain_worst" ? points(row[key]) : key === "fallbacks" ? String(row[key] ?? 0) : key === "seconds" ? (row[key] ?? 0).toFixed(1) : plain(row[key]);
+        let text = key === "judged" ? row.judged ?? "–" : key === "method" ? row.method + (row.seeds > 1 ? ` (${row.seeds} seeds)` : "") : key === "accuracy" ? scored(row[key]) : key === "participation" || key === "better_off" ? percent(row[key]) : key === "gain_worst" ? points(row[key]) : key === "fallbacks" ? String(row[key] ?? 0) : key === "seconds" ? (row[key] ?? 0).toFixed(1) : plain(row[key]);
         if (key === "accuracy" && row.accuracy_std !== null) text += ` ± ${data.score === "accuracy" ? (100 * row.accuracy_std).toFixed(1) : row.accuracy_std.toFixed(3)}`;
         tr.append(make("td", text));
       });
@@ -323,17 +323,22 @@
     $("run-control").hidden = data.runs.length < 2;
     keep($("silo-choice"), run().silos, silo);
   };
+  const chance = (p) => (p === null ? "" : p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
+  const certain = ([word, p, gained, lost, byLoss, lossP, gain]) => [ // a verdict, its figures, and the same by log-loss
+    word ? `${word} (${chance(p)})` : "–", gained === null || lost === null ? "–" : `${+gained.toPrecision(3)} : ${+lost.toPrecision(3)}`,
+    byLoss ? `${byLoss} (${gain > 0 ? "+" : ""}${gain.toFixed(3)}, ${chance(lossP)})` : "–"];
   const drawStanding = () => { // every silo against the model it would have had alone, where the run knows
     const r = run(), stands = r.standing;
     $("better").hidden = $("better-link").hidden = !stands;
     if (!stands) return;
     $("better-sentence").textContent = stands.sentence;
-    $("better-hint").textContent = `${data.runs.length > 1 ? title(r) + ". " : ""}On data that no decision ever saw, mean over the last ${Math.min(10, r.done)} rounds: the model a silo deploys (the offer it took, else its own) and the one it would have had if it had never taken part.`;
+    $("better-hint").textContent = `${data.runs.length > 1 ? title(r) + ". " : ""}On data that no decision ever saw, mean over the last ${Math.min(10, r.done)} rounds: the model a silo deploys (the offer it took, else its own) and the one it would have had if it had never taken part.${stands.judged ? " Judged: paired tests on the models of the last round, at 5 % after correction for the number of silos; no different means within 5 points (0.05 of log-loss), undecided that there are too few examples to say." : ""}`;
     const head = make("tr");
-    ["silo", "alone", "deployed", "gain" + unit(), "test examples", "in the end"].forEach((name) => head.append(make("th", name, { scope: "col" })));
-    fill($("standing"), [head, ...stands.rows.map(([k, alone, deployed, gain, tested, end]) => {
+    const sure = stands.judged ? ["judged", "right only deployed : alone", "by log-loss"] : [];
+    ["silo", "alone", "deployed", "gain" + unit(), "test examples", ...sure, "in the end"].forEach((name) => head.append(make("th", name, { scope: "col" })));
+    fill($("standing"), [head, ...stands.rows.map(([k, alone, deployed, gain, tested, end], i) => {
       const tr = make("tr");
-      [r.silos[k] ?? `silo-${k}`, scored(alone), scored(deployed), points(gain), tested ?? "–", end].forEach((text) => tr.append(make("td", text)));
+      [r.silos[k] ?? `silo-${k}`, scored(alone), scored(deployed), points(gain), tested ?? "–", ...(stands.judged ? certain(stands.judged[i]) : []), end].forEach((text) => tr.append(make("td", text)));
       return tr;
     })]);
   };

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -17,6 +18,10 @@ from typing import Any
 from feduca.errors import InputError
 from feduca.report.payload import embedded, payload
 from feduca.report.reading import Run, read
+from feduca.runs.files import write_output
+from feduca.runs.manifest import UNCHECKED
+
+log = logging.getLogger("feduca")
 
 
 def require_report() -> None:
@@ -34,7 +39,13 @@ def write(
     paths: Sequence[str | Path], target: str | Path, *, pdf: bool = False, figures: str | Path | None = None
 ) -> list[Path]:
     """Write one self-contained page about the runs at `paths`, and figures where asked for; returns what was written."""
-    data = page_data([read(path) for path in paths])
+    runs = [read(path) for path in paths]
+    for run in runs:
+        if run.doubt:
+            log.warning("%s: the records are not those that the run wrote (%s)", run.path, run.doubt)
+        elif run.unchecked:
+            log.warning("%s %s", run.path, UNCHECKED)
+    data = page_data(runs)
     written = [_write(render(data), Path(target))]
     if pdf or figures is not None:
         from feduca.report.figures import write_figures, write_pdf
@@ -49,7 +60,7 @@ def write(
 def _write(html: str, target: Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(html, encoding="utf-8")
+        write_output(target, html)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; choose another file with -o") from None
     return target

@@ -8,15 +8,21 @@ rounds, as many as the budget allows; the strip of who was in keeps every round 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from feduca import standing
 from feduca.errors import InputError
-from feduca.report.reading import STATUSES, ClientRound, Number, Run, text
+from feduca.report.better_off import kept, margin, option, shares
+from feduca.report.better_off import rows as judged_rows
+from feduca.report.better_off import sentence as judgement
+from feduca.report.cleaning import STATUSES, ClientRound, Number, text
+from feduca.report.reading import Run
 from feduca.report.verdict import average, better_off, comparison, figures, gone, labels, untouched, verdict
+from feduca.runs import standing
+from feduca.runs.manifest import UNCHECKED
 
 MAX_RUNS = 60
 SERIES_POINTS = 1500  # over all runs ...
@@ -46,6 +52,12 @@ def payload(runs: Sequence[Run]) -> dict[str, Any]:
     notes: list[str] = []
     allowed = _shared(DETAIL_CHARACTERS, [_detail_size(run) * len(run.clients) for run in runs])
     shown = [_run(run, name, shares, most, notes) for run, name, most in zip(runs, names, allowed)]
+    twins = [f"{name}, seed {run.seed}" for name, run in zip(names, runs)]
+    for twin, times in Counter(twins).items():
+        if times > 1:
+            notes.append(
+                f"{twin}: shown {times} times; each counts as a seed of its own, and copies of a run are none."
+            )
     scores = {run.score for run in runs}
     head = verdict(runs[0]) if shares == 1 else [comparison(runs, names)]
     return {
@@ -60,6 +72,10 @@ def payload(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> dict[str, Any]:
     where = f"{label}, seed {run.seed}"
+    if run.doubt:
+        notes.append(f"{where}: the records are not those that the run wrote ({run.doubt}): do not believe them.")
+    if run.unchecked:
+        notes.append(f"{where}: this run {UNCHECKED}.")
     if run.unreadable:
         notes.append(f"{where}: {run.unreadable} lines of the record could not be read and are left out.")
     strip, strip_rounds = _strip(run, STRIP_CELLS // shares, where, notes)
@@ -68,7 +84,7 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         "seed": run.seed,
         "name": run.name,
         "directory": text("/".join(run.path.parts[-2:])),
-        "state": run.state,
+        "state": run.state_shown,
         "verdict": verdict(run),
         "silos": list(run.silos),
         "done": len(run.rounds),
@@ -95,21 +111,26 @@ def _table(runs: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for name, group in groups.items():
         found = [figures(run) for run in group]
-        row = {key: _short(average(f[key] for f in found)) for key in found[0]}
+        row: dict[str, Any] = {key: _short(average(f[key] for f in found)) for key in found[0]}
         scores = [f["accuracy"] for f in found if f["accuracy"] is not None]
         spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
         row["gain_worst"] = _short(min((f["gain_worst"] for f in found if f["gain_worst"] is not None), default=None))
+        row["judged"] = shares(group)
         rows.append({"method": name, "seeds": len(group), "accuracy_std": _short(spread), **row})
     return rows
 
 
 def _standing(run: Run, most: int, where: str, notes: list[str]) -> dict[str, Any] | None:
-    """Every silo against the model it would have had alone: [place, alone, deployed, gain, test examples, how it ended]."""
+    """Every silo against the model it would have had alone: [place, alone, deployed, gain, test examples, how it ended].
+
+    `judged` says, row by row, what is sure of it (better_off.py).
+    """
     found = standing.each(untouched(run))
     if found is None:
         return None
-    left, last, tested = gone(run), run.clients[-1].status, run.test_examples
+    left, last, tested = gone(run), run.clients.glimpses[-1].status, run.test_examples
     words = {word[0]: f"out: {word}" for word in STATUSES} | {"j": "in"}
+    better = {k: f"out: its {option(run)} is better ({margin(*pair, run.score)})" for k, pair in kept(run).items()}
     rows = [
         [
             k,
@@ -117,14 +138,16 @@ def _standing(run: Run, most: int, where: str, notes: list[str]) -> dict[str, An
             deployed,
             _short(standing.gain(deployed, alone)),
             tested[k],
-            f"quit in round {left[k]}" if k in left else words[last[k]],
+            f"quit in round {left[k]}" if k in left else better.get(k, words[last[k]]),
         ]
         for k, (deployed, alone) in enumerate(zip(*found))
     ]
     if len(rows) > most:
         notes.append(f"{where}: the table of gains shows the {most} silos that gain least.")
         rows = sorted(rows, key=lambda row: (row[3] is None, row[3]))[:most]
-    return {"sentence": better_off(run), "rows": rows}
+    judged = judged_rows(run)
+    judged = judged and [judged[row[0]] for row in rows]
+    return {"sentence": " ".join(filter(None, (better_off(run), judgement(run)))), "rows": rows, "judged": judged}
 
 
 def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list[Any]]:
@@ -139,11 +162,12 @@ def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list
         values = [_short(average(line.numbers[name] for line in bucket)) for bucket in buckets]
         if any(value is not None for value in values):
             columns[name] = values
-    kept = {c.round: [v for v in c.numbers["promise_kept"] if v is not None] for c in run.clients}
-    if "promise_kept" in columns and any(kept.values()):
-        for name, choose in (("promise_low", min), ("promise_high", max)):
+    low = {c.round: c.promise_low for c in run.clients.glimpses if c.promise_low is not None}
+    high = {c.round: c.promise_high for c in run.clients.glimpses if c.promise_high is not None}
+    if "promise_kept" in columns and low:
+        for name, choose, kept in (("promise_low", min, low), ("promise_high", max, high)):
             columns[name] = [
-                _short(choose((v for line in bucket for v in kept.get(line.round, ())), default=None))
+                _short(choose((kept[line.round] for line in bucket if line.round in kept), default=None))
                 for bucket in buckets
             ]
     return columns
@@ -158,7 +182,7 @@ def _strip(run: Run, cells: int, where: str, notes: list[str]) -> tuple[list[str
     step = max(1, -(-len(run.clients) // most))
     if step > 1:
         notes.append(f"{where}: the strip shows every {step}th round.")
-    chosen = run.clients[::step]
+    chosen = run.clients.glimpses[::step]
     columns = [c.status for c in chosen]
     return ["".join(letters) for letters in zip(*columns)], [c.round for c in chosen]
 
@@ -208,7 +232,7 @@ class _Curves:
     """Fitted curves sampled at GRID, for whichever family the run used; None where its parameters make no sense."""
 
     def __init__(self, run: Run) -> None:
-        from feduca.utility import families
+        from feduca.core.utility import families
 
         self._family = families.get(run.setting("utility", "family", "quadratic"))
 

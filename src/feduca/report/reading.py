@@ -7,60 +7,18 @@ refused with one sentence. `RunReader.refresh` reads only what was appended sinc
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import tomllib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError
-
-MAX_LINE = 8 * 2**20  # bytes; 1000 silos with their measured points stay well below
-MAX_FILE = 2**30
-MAX_SMALL = 2 * 2**20  # config.toml, env.json, status.json
-MAX_SILOS = 10_000
-MAX_ROUNDS = 100_000
-MAX_TEXT = 200  # characters of any name or reason that is shown
-
-STATUSES = ("joined", "declined", "absent", "refused", "left")
-
-ROUND_NUMBERS = (
-    "accuracy", "loss", "participation", "joined", "satisfied", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound",
-    "discrepancy_bound_expected", "r2", "smallest_cohort", "largest_staleness", "concession", "promise_kept",
-)  # fmt: skip
-ROUND_WORDS = ("status", "reason", "fallback")
-CLIENT_NUMBERS = (
-    "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept",
-    "r2", "concession", "test_deployed", "test_own", "test_global", "test_alone",
-)  # fmt: skip
-
-Number = float | None
-
-
-@dataclass(frozen=True)
-class ClientRound:
-    """One line of clients.jsonl, cleaned: every column has one entry per silo."""
-
-    round: int
-    status: str  # one letter per silo: j, d, a, r, l
-    reason: Sequence[str]
-    numbers: Mapping[str, Sequence[Number]]
-    zeta: Sequence[Sequence[float] | None]
-    places: Sequence[float]
-    points: Sequence[Sequence[Number] | None]  # measured utilities at `places`
-
-
-@dataclass(frozen=True)
-class RoundLine:
-    """One line of rounds.jsonl, cleaned."""
-
-    round: int
-    numbers: Mapping[str, Number]
-    words: Mapping[str, str | None]
-    seconds: float | None
+from feduca.report.cleaning import MAX_ROUNDS, MAX_SILOS, Number, RoundLine, numbers, round_line, text
+from feduca.report.silos import SiloRounds, item_of
+from feduca.runs import files, lines, manifest
 
 
 @dataclass
@@ -75,8 +33,10 @@ class Run:
     failure: str = ""
     silos: Sequence[str] = ()
     rounds: list[RoundLine] = field(default_factory=list)
-    clients: list[ClientRound] = field(default_factory=list)
+    clients: SiloRounds = field(default_factory=SiloRounds)
     unreadable: int = 0  # lines left out
+    doubt: str = ""  # why its records are not to be believed
+    unchecked: bool = False  # finished before runs kept checksums
 
     @property
     def name(self) -> str:
@@ -104,7 +64,12 @@ class Run:
         """How many examples each silo has that no decision sees, where the run says."""
         task = self.environment.get("task")
         counts = task.get("examples") if isinstance(task, Mapping) else None
-        return _numbers(counts.get("test") if isinstance(counts, Mapping) else None, len(self.silos))
+        return numbers(counts.get("test") if isinstance(counts, Mapping) else None, len(self.silos))
+
+    @property
+    def state_shown(self) -> str:
+        """Its state, in one word."""
+        return "damaged" if self.doubt else self.state
 
     @property
     def planned(self) -> int | None:
@@ -117,18 +82,26 @@ class RunReader:
     """Reads one run directory; `refresh` again and again while it grows."""
 
     def __init__(self, path: Path, records: Sequence[str] = ("rounds", "clients")) -> None:
-        self.run = Run(Path(path))
+        self.run = Run(Path(path), clients=SiloRounds(Path(path) / manifest.CLIENTS))
         self._offsets = dict.fromkeys(records, 0)
+        self._last: dict[str, tuple[int, int]] = {}  # length and checksum of the last line read of each
         self._small: dict[str, tuple[int, int]] = {}
-        if not (self.run.path / "status.json").is_file():
-            raise InputError(f"{path} is not a run directory (no status.json); give one that `feduca run` wrote")
+        try:
+            files.opened(self.run.path / manifest.STATUS).close()
+        except OSError:
+            raise InputError(
+                f"{path} is not a run directory (no status.json); give one that `feduca run` wrote"
+            ) from None
+        self._status: dict[str, Any] = {}
         self.refresh()
+        if self.run.state == "running":  # later rounds come from the run itself
+            self._doubt()
 
     def refresh(self) -> bool:
         """Read what is new; True when anything changed."""
         run, changed = self.run, False
         if self._new("config.toml"):
-            run.config_text = _bounded(run.path / "config.toml", MAX_SMALL).decode("utf-8", "replace")
+            run.config_text = files.read(run.path / manifest.CONFIG).decode("utf-8", "replace")
             run.config, changed = _toml(run.path, run.config_text), True
         if self._new("env.json"):
             run.environment, changed = _json_object(run.path / "env.json"), True
@@ -136,66 +109,95 @@ class RunReader:
             if isinstance(names, list):
                 run.silos = [text(name) for name in names[:MAX_SILOS]]
         if self._new("status.json"):
-            status = _json_object(run.path / "status.json")
+            status = self._status = manifest.readable(_json_object(run.path / manifest.STATUS), run.path)
             run.state, run.failure, changed = text(status.get("state")) or "unknown", text(status.get("reason")), True
-        if any(self._shrank(name) for name in self._offsets):  # started again, or resumed from a checkpoint
+        if any(self._differs(name) for name in self._offsets):  # started again, or resumed from a checkpoint
             run.rounds.clear()
-            run.clients.clear()
+            run.clients = SiloRounds(run.clients.path)
             run.unreadable = 0
             self._offsets = dict.fromkeys(self._offsets, 0)
+            self._last.clear()
             changed = True
-        for item in self._lines("rounds"):
+        for line in self._lines("rounds"):
             changed = True
-            self._keep(_round_line(item), run.rounds)
-        for item in self._lines("clients"):
+            self._keep(round_line(item_of(line)), run.rounds)
+        for line in self._lines("clients"):
             changed = True
+            item = run.clients.look(line)
             if not run.silos and item is not None and isinstance(item.get("status"), list):
                 run.silos = [f"silo-{k}" for k in range(min(len(item["status"]), MAX_SILOS))]
-            self._keep(_client_round(item, len(run.silos)), run.clients)
+            run.unreadable += not run.clients.add(item, len(run.silos))
+        if changed and run.state != "running":
+            self._doubt()
         return changed
 
-    def _keep(self, line: Any, lines: list[Any]) -> None:
+    def _doubt(self) -> None:
+        """Are these the records that the run wrote? Its status, or else its last checkpoint, has their checksums."""
+        self.run.doubt = manifest.complaint(self.run.path, self._status) or self._incomplete()
+        self.run.unchecked = manifest.unchecked(self._status)
+
+    def _incomplete(self) -> str:
+        """Which rounds are missing, in a few words, where the run has ended; empty where none are, or nobody read them."""
+        run, done = self.run, len(self.run.rounds)
+        if run.state == "running" or len(self._offsets) < 2 or run.unreadable:
+            return ""
+        summary = self._status.get("summary")
+        told = summary.get("rounds", done) if isinstance(summary, dict) else done
+        if told != done:
+            return f"{done} of {str(told)[:20]} rounds are there"
+        if [line.round for line in run.rounds] != list(range(1, done + 1)):
+            return "its lines are not those of rounds 1, 2, ..."
+        rounds = [seen.round for seen in run.clients.glimpses]
+        short = rounds[:done] if run.state == "finished" else [*rounds, done][:done]  # it may end between the two files
+        return "" if short == list(range(1, done + 1)) else "its silos' lines are not those of its rounds"
+
+    def _keep(self, line: RoundLine | None, kept: list[RoundLine]) -> None:
         """Lines that make no sense, or do not come after the last one, are counted and left out."""
-        if line is None or (lines and line.round <= lines[-1].round) or len(lines) >= MAX_ROUNDS:
+        if line is None or (kept and line.round <= kept[-1].round) or len(kept) >= MAX_ROUNDS:
             self.run.unreadable += 1
         else:
-            lines.append(line)
+            kept.append(line)
 
     def _new(self, name: str) -> bool:
         try:
-            stat = (self.run.path / name).stat()
+            stat = (self.run.path / name).lstat()
         except OSError:
             return False
-        seen = (stat.st_mtime_ns, stat.st_size)
+        seen = (stat.st_ctime_ns, stat.st_size)
         if self._small.get(name) == seen:
             return False
         self._small[name] = seen
         return True
 
-    def _shrank(self, name: str) -> bool:
+    def _differs(self, name: str) -> bool:
+        """Whether what was read is not what is there now: the file is shorter, or the last line read is another one."""
+        length, known = self._last.get(name, (0, 0))
+        if not length:
+            return False
         try:
-            return (self.run.path / f"{name}.jsonl").stat().st_size < self._offsets[name]
+            with files.opened(self._path(name), files.LARGE) as file:
+                file.seek(self._offsets[name] - length)
+                return zlib.crc32(file.read(length)) != known
         except OSError:
             return False
 
-    def _lines(self, name: str) -> Iterator[dict[str, Any] | None]:
-        """New complete lines; None for one that is not a JSON object. A last line without its end is left for later."""
+    def _path(self, name: str) -> Path:
+        return self.run.path / f"{name}.jsonl"
+
+    def _lines(self, name: str) -> Iterator[bytes]:
+        """New complete lines. A last line without its end is left for later."""
         if name not in self._offsets:
             return
-        path = self.run.path / f"{name}.jsonl"
+        path = self._path(name)
         try:
-            size = path.stat().st_size
-            if size > MAX_FILE:
-                raise InputError(f"{path} is {size} bytes; files over {MAX_FILE} are not shown")
-            with path.open("rb") as file:
+            with files.opened(path, files.LARGE) as file:
                 file.seek(self._offsets[name])
-                while line := file.readline(MAX_LINE + 1):
-                    if len(line) > MAX_LINE:
-                        raise InputError(f"{path} has a line of more than {MAX_LINE} bytes; this is not a run's record")
+                for line in lines.each(file, path):
                     if not line.endswith(b"\n"):
                         break
-                    self._offsets[name] = file.tell()
-                    yield _object(line)
+                    self._offsets[name] += len(line)
+                    self._last[name] = (len(line), zlib.crc32(line))
+                    yield line
         except OSError:
             return
 
@@ -224,10 +226,10 @@ def _is_run(path: Path) -> bool:
 
 
 def _folders(path: Path) -> list[Path]:
-    """What `path.glob("*/")` gives, except that a folder may vanish while we look (a run deleted or begun anew)."""
+    """What `path.glob("*/")` gives without links, which lead elsewhere or round in circles; folders may vanish while we look."""
     try:
         with os.scandir(path) as entries:
-            return sorted(path / entry.name for entry in entries if os.path.isdir(entry))
+            return sorted(path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
 
@@ -237,103 +239,14 @@ def glance(path: Path) -> Run:
     run = RunReader(path, records=()).run
     rounds = path / "rounds.jsonl"
     try:
-        with rounds.open("rb") as file:
-            file.seek(max(0, rounds.stat().st_size - 64 * 1024))
-            lines = file.read().splitlines(keepends=True)
+        with files.opened(rounds, files.LARGE) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
+            tail = file.read(64 * 1024).splitlines(keepends=True)
     except OSError:
-        lines = []
-    complete = [_round_line(_object(line)) for line in lines[-2:] if line.endswith(b"\n")]
+        tail = []
+    complete = [round_line(item_of(line)) for line in tail[-2:] if line.endswith(b"\n")]
     run.rounds += [line for line in complete if line is not None][-1:]
     return run
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Cleaning
-
-
-def text(value: Any) -> str:
-    """Something to show: a short string without control characters."""
-    if value is None:
-        return ""
-    shown = str(value)[: MAX_TEXT + 1]
-    shown = "".join(c if c.isprintable() else " " for c in shown)
-    return shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
-
-
-def number(value: Any) -> Number:
-    """A finite number, or None."""
-    if isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, int | float):
-        return None
-    try:
-        as_float = float(value)
-    except OverflowError:
-        return None
-    return as_float if math.isfinite(as_float) else None
-
-
-def _numbers(values: Any, n: int) -> list[Number]:
-    return [number(v) for v in values] if isinstance(values, list) and len(values) == n else [None] * n
-
-
-def _vectors(values: Any, n: int, longest: int) -> list[list[Number] | None]:
-    if not isinstance(values, list) or len(values) != n:
-        return [None] * n
-    return [[number(x) for x in v] if isinstance(v, list) and 0 < len(v) <= longest else None for v in values]
-
-
-def _round_number(item: Mapping[str, Any]) -> int | None:
-    value = item.get("round")
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_ROUNDS else None
-
-
-def _round_line(item: dict[str, Any] | None) -> RoundLine | None:
-    if item is None or (round := _round_number(item)) is None:
-        return None
-    words = {name: None if item.get(name) is None else text(item[name]) for name in ROUND_WORDS}
-    clocks = item.get("seconds")
-    seconds = number(clocks.get("round")) if isinstance(clocks, dict) else None
-    return RoundLine(round, {name: number(item.get(name)) for name in ROUND_NUMBERS}, words, seconds)
-
-
-def _client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
-    if item is None or (round := _round_number(item)) is None:
-        return None
-    status = item.get("status")
-    if not isinstance(status, list) or len(status) != n or n == 0:
-        return None
-    reasons = item.get("reason")
-    kept = item.get("utility_points")
-    kept = kept if isinstance(kept, dict) else {}
-    places = _vectors([kept.get("places")], 1, 200)[0] or []
-    full = [p for p in places if p is not None]
-    points = _vectors(kept.get("values"), n, 200) if len(full) == len(places) > 0 else [None] * n
-    zeta = [z if z is not None and all(x is not None for x in z) else None for z in _vectors(item.get("zeta"), n, 50)]
-    return ClientRound(
-        round=round,
-        status="".join(word[0] if word in STATUSES else "a" for word in status),
-        reason=[text(r) for r in reasons] if isinstance(reasons, list) and len(reasons) == n else [""] * n,
-        numbers={name: _numbers(item.get(name), n) for name in CLIENT_NUMBERS},
-        zeta=zeta,  # type: ignore[arg-type]
-        places=full,
-        points=[p if p is not None and len(p) == len(full) else None for p in points],
-    )
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        item = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return item if isinstance(item, dict) else None
-
-
-def _bounded(path: Path, limit: int) -> bytes:
-    size = path.stat().st_size
-    if size > limit:
-        raise InputError(f"{path} is {size} bytes; more than {limit} is not a run's {path.name}")
-    return path.read_bytes()
 
 
 def _toml(path: Path, source: str) -> dict[str, Any]:
@@ -346,7 +259,7 @@ def _toml(path: Path, source: str) -> dict[str, Any]:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
-    item = _object(_bounded(path, MAX_SMALL))
+    item = item_of(files.read(path))
     if item is None:
         raise InputError(f"{path} is not a JSON object; give a directory that `feduca run` wrote")
     return item

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from feduca import standing
-from feduca.report.reading import Number, Run
-from feduca.runs import nothing_kept
-from feduca.standing import LAST
+from feduca.core import wording
+from feduca.report.better_off import sentence as judgement
+from feduca.report.better_off import why_out
+from feduca.report.cleaning import Number
+from feduca.report.reading import Run
+from feduca.runs import standing
+from feduca.runs.manifest import nothing_kept
+from feduca.runs.standing import LAST
 
 _MECHANISMS = {"feduca": "FedUCA", "fedavg": "FedAvg", "uniform": "uniform weights", "random": "random weights"}
 _RULES = {"accuracy": "Eq. 1", "utility": "Eq. 2", "always": "everybody forced in"}
@@ -24,7 +29,7 @@ def average(values: Iterable[Number]) -> Number:
 
 
 def percent(value: Number) -> str:
-    return "unknown" if value is None else f"{100 * value:.1f} %"
+    return wording.percent(value, unit=" %", nothing="unknown")
 
 
 def scored(value: Number, score: str) -> str:
@@ -117,6 +122,12 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def verdict(run: Run) -> list[str]:
     """What happened in one run: a headline first, then one sentence per question."""
+    if run.doubt:
+        return [
+            f"Do not believe these figures: the records are not those that the run wrote ({run.doubt});"
+            " repeat the run with --again.",
+            *verdict(replace(run, doubt="")),
+        ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet."]
     said = figures(run)
@@ -132,7 +143,15 @@ def verdict(run: Run) -> list[str]:
     ]
     if state := _state(run):
         sentences.append(state)
-    sentences += [better_off(run), _who(run), _gone(run), _promise(run, said), _program(run, said)]
+    sentences += [
+        better_off(run),
+        judgement(run),
+        _who(run),
+        why_out(run),
+        _gone(run),
+        _promise(run, said),
+        _program(run, said),
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -186,7 +205,7 @@ def _state(run: Run) -> str:
 
 
 def _joined_last(run: Run) -> int:
-    return run.clients[-1].status.count("j") if run.clients else 0
+    return run.clients.glimpses[-1].status.count("j") if run.clients else 0
 
 
 def _who(run: Run) -> str:
@@ -222,7 +241,7 @@ def better_off(run: Run) -> str:
 
 def gone(run: Run) -> dict[int, int]:
     """Who has left for good, and in which round."""
-    return standing.left((c.round, c.status) for c in run.clients)
+    return standing.left((c.round, c.status) for c in run.clients.glimpses)
 
 
 def _gone(run: Run) -> str:

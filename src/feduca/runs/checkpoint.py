@@ -4,26 +4,28 @@
     checkpoint/round-00000007/arrays.safetensors  the arrays; state.json holds their checksum
 
 A checkpoint is written into a hidden folder, flushed to the disk and renamed, so it exists whole or not at all; the last two are
-kept, so that a damaged one has a predecessor. Nothing is ever unpickled. What goes in is a tree (see `Tree`): the server's state,
-the clients' memory in a simulation, a silo's own memory in a deployment.
+kept, or more, so that a damaged one has a predecessor. Nothing is ever unpickled. What goes in is a tree (see `Tree`): the
+server's state, the clients' memory in a simulation, a silo's own memory in a deployment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from feduca.errors import CheckpointError
+from feduca.errors import CheckpointError, InputError
+from feduca.runs import files
 from feduca.types import Allocation, Array, Certificate, ClientMemory, ServerState
 
 T = TypeVar("T")
@@ -36,6 +38,8 @@ SCHEMA = 1
 KEPT = 2
 SMALL = 32 << 20  # bytes up to which `every_s` left open means every round ...
 SELDOM = 300.0  # ... and the seconds between two checkpoints of anything larger
+
+MOST = 256 << 20  # bytes of state.json
 
 _STATE, _ARRAYS = "state.json", "arrays.safetensors"
 
@@ -70,15 +74,15 @@ def write(folder: Path, number: int, tree: Tree, keep: int = KEPT) -> Path:
     part = folder / f".{final.name}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove(part)
+        files.remove(part)
         part.mkdir()
         save_file(arrays, part / _ARRAYS)
         body = {"number": number, "tree": encoded, "arrays": _file_digest(part / _ARRAYS)}
         text = json.dumps({"schema": SCHEMA, "sha256": _digest(body), "body": body}, allow_nan=False)
-        (part / _STATE).write_text(text)
+        (part / _STATE).write_text(text, encoding="utf-8")
         for path in (part / _ARRAYS, part / _STATE, part):
             _sync(path)
-        _remove(final)  # only ever a damaged one: a run goes on from the newest that can be read
+        files.remove(final)  # only ever a damaged one: a run goes on from the newest that can be read
         part.rename(final)
         _sync(folder)
     except BaseException as error:
@@ -96,19 +100,45 @@ def read(path: Path, like: Array | None = None) -> Tree:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
-        whole = json.loads((path / _STATE).read_bytes())
-        if whole["schema"] != SCHEMA:
-            raise CheckpointError(
-                f"{path} has schema {whole['schema']!r}, this version reads {SCHEMA}; use a version that does"
-            )
-        body = whole["body"]
-        if _digest(body) != whole["sha256"] or path.name != _name(body["number"]):
-            raise CheckpointError(f"{path}/{_STATE} does not match its checksum")
-        if _file_digest(path / _ARRAYS) != body["arrays"]:
+    with _complaining(path, SafetensorError):
+        body = _body(path)
+        if not isinstance(body["arrays"], str) or files.digest(path / _ARRAYS) != body["arrays"]:
             raise CheckpointError(f"{path}/{_ARRAYS} does not match its checksum")
         return _decode(body["tree"], load_file(path / _ARRAYS), like)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+
+
+def records(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """What the checkpoint of a run at `path` knows of the record files: {"bytes", "sha256"} of each. Reads no arrays."""
+    with _complaining(path):
+        found = _decode(_body(path)["tree"]["files"], {}, None)
+        return {str(name): {"bytes": int(want["bytes"]), "sha256": want["sha256"]} for name, want in found.items()}
+
+
+def _body(path: Path) -> dict[str, Any]:
+    """What state.json holds, provided that its checksum says so."""
+    if path.is_symlink() or path.parent.is_symlink():
+        raise CheckpointError(f"{path} is a link; links in a run directory are not followed")
+    whole = json.loads(files.read(path / _STATE, MOST))
+    if whole["schema"] != SCHEMA:
+        raise CheckpointError(
+            f"{path} has schema {str(whole['schema'])[:40]!r}, this version reads {SCHEMA}; use a version that does"
+        )
+    body = whole["body"]
+    if _digest(body) != whole["sha256"] or path.name != _name(body["number"]):
+        raise CheckpointError(f"{path}/{_STATE} does not match its checksum")
+    return body
+
+
+@contextlib.contextmanager
+def _complaining(path: Path, *others: type[Exception]) -> Iterator[None]:
+    """Whatever goes wrong while a checkpoint is read is a CheckpointError."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except InputError as error:  # a link or a pipe where a file should be
+        raise CheckpointError(str(error)) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, *others) as error:
         raise CheckpointError(f"{path} cannot be read ({_short(error)})") from None
 
 
@@ -131,11 +161,21 @@ def existing(folder: Path) -> list[Path]:
         return []
 
 
+def remains(folder: Path) -> list[Path]:
+    """The same and what a crash may have left of one that was being written."""
+    return [*existing(folder), *folder.glob(".round-*.part")]
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    """The checkpoints of a folder by the round they were written after, readable or not."""
+    return {_number(path) or 0: path for path in existing(folder)}
+
+
 def discard_after(folder: Path, number: int) -> None:
-    """Remove what is newer than the checkpoint a run goes on from: it was damaged."""
+    """Remove what is newer than the checkpoint a run goes on from: it was damaged, or is not wanted."""
     for path in existing(folder):
         if (_number(path) or 0) > number:
-            _remove(path)
+            files.remove(path)
 
 
 class Schedule:
@@ -266,13 +306,6 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _short(error: BaseException) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from feduca.records import mean
+from feduca.core.records import mean
+from feduca.core.wording import points, scored
+from feduca.runs.lines import columns
 
 LAST = 10  # accuracy is the mean over the last ten rounds, as in the paper
 NAMED = 10  # silos that a sentence names
@@ -91,21 +93,11 @@ def better_off(clients: Sequence[Mapping[str, Any]], silos: Sequence[str], metri
     better, all_of_them = sum(g > 0 for g in judged), len(judged)
     whose = "silos" if all_of_them == len(found[0]) else f"silos with such data (of {len(found[0])})"
     return (
-        f"deployed {_scored(said['alone'] + said['gain_mean'], metric)} against {_scored(said['alone'], metric)} alone on"
+        f"deployed {scored(said['alone'] + said['gain_mean'], metric, unit=' %')} against"
+        f" {scored(said['alone'], metric, unit=' %')} alone on"
         f" untouched data: {better} of {all_of_them} {whose} better off, mean {points(said['gain_mean'], metric)}"
         f"{' points' if metric == 'accuracy' else ''}, worst {said['gain_worst_silo']} {points(said['gain_worst'], metric)}"
     )
-
-
-def _scored(value: float, metric: str) -> str:
-    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.3f}"
-
-
-def points(value: Number, metric: str = "accuracy") -> str:
-    """A difference of two scores: accuracy in points, any other as it is."""
-    if value is None:
-        return "-"
-    return f"{100 * value:+.1f}" if metric == "accuracy" else f"{value:+.3f}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -129,7 +121,7 @@ def membership(
 
     A silo may also be taken out by its operator; the share counts that, too.
     """
-    gone = left((record["round"], record["status"]) for record in clients)
+    gone = left((record["round"], record["status"]) for record in columns(clients, "round", "status"))
     n = len(clients[-1]["status"]) if clients else 0
     members = rounds[-1].get("members")  # None in records of before there was such a count
     return {

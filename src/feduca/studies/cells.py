@@ -13,10 +13,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
-from feduca.config import Recipe
 from feduca.errors import ConfigError
+from feduca.recipes.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class Cell:
     @property
     def label(self) -> str:
         return ", ".join(self.labels.values())
+
+    def of_seed(self, seed: int) -> Self:
+        """One of its runs as a cell; where there are several, its label says which."""
+        which = {} if len(self.recipe.seeds) == 1 else {"seed": f"seed {seed}"}
+        return replace(self, labels={**self.labels, **which}, recipe=self.recipe.with_settings({"seeds": [seed]}))
 
 
 def set_by(recipe: Recipe, key: str) -> list[tuple[str, str]]:
@@ -74,9 +79,11 @@ def _entry(recipe: Recipe, key: str) -> Any:
 
 def one_of(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """One run of a table: `settings` over what the recipe says for all; of its offer, what the run's kind has a use for."""
-    bare = recipe.model_copy(update={"compare": [], "axes": [], "smoke": {}, "also": []})
-    offer = bare.offer.used_by(settings.get("offer.kind", bare.offer.kind))
-    return bare.model_copy(update={"offer": offer}).with_settings(settings)
+    offer = recipe.offer.used_by(settings.get("offer.kind", recipe.offer.kind))
+    base = recipe.model_copy(update={"smoke": {}, "also": [], "offer": offer})
+    if not settings:
+        return base.single()
+    return base.model_copy(update={"compare": [], "axes": []}).with_settings(settings)
 
 
 def cells(recipe: Recipe, keep: Mapping[str, Sequence[str]] | None = None, smoke: bool = False) -> list[Cell]:

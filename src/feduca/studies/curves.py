@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from feduca.records import mean
-from feduca.runs import RunResult
+from feduca.core.records import mean
+from feduca.core.utility import A_FLOOR, family, r_squared
+from feduca.runs.directory import RunResult
 from feduca.types import UtilityFamily
-from feduca.utility import A_FLOOR, family, r_squared
 
 GOOD = 0.8  # the R^2 that the share of good fits is counted from
 

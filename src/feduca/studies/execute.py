@@ -6,17 +6,23 @@ A study is one of the embedded ones, by name, or a user's own recipe, by the pat
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca import api, config, effort, runs, splits
+from feduca import api
+from feduca.analysis import partition_report as splits
 from feduca.errors import ConfigError
-from feduca.experiment import check_here, make_task
-from feduca.reproduce.summaries import SummaryFile, Tell, in_order, place, read
-from feduca.reproduce.summary import PLAIN, summarise, taken_over
-from feduca.study import Cell, cells, set_by
-from feduca.timed import timed
+from feduca.recipes import cost_hint
+from feduca.recipes import schema as config
+from feduca.recipes.build import check_here, make_task
+from feduca.runs import directory as runs
+from feduca.runs.directory import RunResult
+from feduca.studies.cell_summary import CellSummary
+from feduca.studies.cells import Cell, cells, set_by
+from feduca.studies.summarise import PLAIN, summarise, taken_over
+from feduca.studies.summary_file import SummaryFile, Tell, in_order, place, read
+from feduca.studies.timed import timed
 
 STUDIES = (
     "table1",
@@ -37,6 +43,12 @@ STUDIES = (
     "offers-quickstart",
     "offers-validation",
 )
+
+APART = (
+    "real",
+    "real-search",
+    "readings",
+)  # with pages of their own: natural silos, the search for the paper's reading
 
 TIMED = ("cost",)  # studies whose clock counts: every run has the device to itself and starts warm
 
@@ -86,7 +98,7 @@ def summary_name(name: str) -> str:
     called = config.load(name).name
     if called in config.recipes():
         called = Path(name).stem
-    if called in STUDIES:
+    if called in (*STUDIES, *APART):
         raise ConfigError(
             f"{name} would be summarised in {called}.json, as a study of feduca's is; call the file something else"
         )
@@ -101,12 +113,12 @@ def plan(
     keep: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
     """The cells of a study, all validated."""
-    if name not in STUDIES and name in config.recipes():
-        whole = [study for study in STUDIES if name in config.load(study).also]
+    if name not in (*STUDIES, *APART) and name in config.recipes():
+        whole = [study for study in (*STUDIES, *APART) if name in config.load(study).also]
         use = f"reproduce {whole[0]} --only study={config.load(name).study}" if whole else f"compare {name}"
         raise ConfigError(f"{name} is a recipe, not a study; use `feduca {use}`")
-    if name not in STUDIES and not is_file(name):
-        raise ConfigError(f"there is no study {name!r}; {config._nearest(name, STUDIES)}")
+    if name not in (*STUDIES, *APART) and not is_file(name):
+        raise ConfigError(f"there is no study {name!r}; {config.nearest(name, STUDIES)}")
     everything = _cells(name, smoke)
     seen: set[str] = set()
     for cell in everything:
@@ -131,10 +143,11 @@ def kept(chosen: Sequence[Cell], keep: Mapping[str, Sequence[str]]) -> list[Cell
 
 def unjudged(name: str, smoke: bool, summary: Sequence[Mapping[str, Any]]) -> str:
     """Which rows left out by `--only` would say who is better off than alone (summary.beside); empty where none would."""
-    blind = [c for c in summary if c.get("deployed_test_mean") is not None and c.get("alone_test_mean") is None]
+    found = [CellSummary.of(cell) for cell in summary]
+    blind = [c for c in found if c.deployed_test_mean is not None and c.alone_test_mean is None]
     if not blind:
         return ""
-    parts, there = {c["labels"].get("study") for c in blind}, [c["labels"] for c in summary]
+    parts, there = {c.labels.get("study") for c in blind}, [c.labels for c in found]
     rows = dict.fromkeys(
         cell.labels.get("method", cell.label)
         for cell in plan(name, smoke=smoke)
@@ -211,7 +224,7 @@ def _check_option(key: str, chosen: Sequence[Cell]) -> None:
     without = chosen[have.index(False)]
     said = f"--set {key}: the mechanism {without.recipe.mechanism['name']} (of {without.label}) has no {option!r}"
     if not any(have):
-        raise ConfigError(f"{said}; {config._nearest(option, list(without.recipe.mechanism)[1:])}")
+        raise ConfigError(f"{said}; {config.nearest(option, list(without.recipe.mechanism)[1:])}")
     for axis in dict.fromkeys(axis for cell in chosen for axis in cell.labels):
         by_label: dict[str, set[bool]] = {}
         for cell, has in zip(chosen, have):
@@ -238,6 +251,63 @@ def _cells(name: str, smoke: bool) -> list[Cell]:
     return [
         Cell({"study": part.study, **cell.labels}, cell.recipe) for part in parts for cell in cells(part, None, smoke)
     ]
+
+
+def execute(
+    chosen: Sequence[Cell],
+    *,
+    out: str | Path = "runs",
+    lockstep: int = 1,
+    again: bool = False,
+    warm: bool = False,
+    watch: Watch = lambda done, total, label: None,
+    rounds: api.Watcher | None = None,
+    tell: Tell = lambda line: None,
+) -> Iterator[list[tuple[int, list[RunResult]]]]:
+    """Run cells batch by batch: their places in `chosen`, each with a result per seed; all that are done come first.
+
+    Neighbours of one shape go side by side, up to `lockstep` runs at a time. `warm`: every run is timed, so it starts on a warm
+    device. `watch` hears of every batch before it starts, `rounds` of every round of every run.
+    """
+    todo = [[s for s in cell.recipe.seeds if again or not api.is_finished(cell.recipe, s, out)] for cell in chosen]
+    left = [cell.recipe for cell, seeds in zip(chosen, todo) for _ in seeds]
+    check_here(left)
+    if line := cost_hint.warning_of_many(left):
+        tell(line)
+    total = sum(len(cell.recipe.seeds) for cell in chosen)
+    done = total - len(left)
+
+    def results(batch: Sequence[int], again: bool) -> list[tuple[int, list[RunResult]]]:
+        jobs = [(chosen[i].recipe, seed) for i in batch for seed in chosen[i].recipe.seeds]
+        found = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again, watch=rounds))
+        return [(i, [next(found) for _ in chosen[i].recipe.seeds]) for i in batch]
+
+    if ready := [i for i, seeds in enumerate(todo) if not seeds]:
+        yield results(ready, again=False)
+    for batch in _batches(chosen, [i for i, seeds in enumerate(todo) if seeds], lockstep):
+        first = chosen[batch[0]]
+        watch(done, total, first.label if len(batch) == 1 else f"{first.label} and {len(batch) - 1} more")
+        for recipe, seed in [(chosen[i].recipe, seed) for i in batch for seed in todo[i]] if warm else ():
+            timed(recipe, seed, make_task(recipe, seed), out)
+        yield results(batch, again=again and not warm)
+        done += sum(len(todo[i]) for i in batch)
+    watch(total, total, "")
+
+
+def _batches(chosen: Sequence[Cell], places: Sequence[int], lockstep: int) -> list[list[int]]:
+    """Neighbouring cells with the same data and model, as many as fit beside each other."""
+    batches: list[list[int]] = []
+    runs = 0
+    for i in places:
+        recipe = chosen[i].recipe
+        same = batches and api.shape_of(chosen[batches[-1][0]].recipe) == api.shape_of(recipe)
+        if same and runs + len(recipe.seeds) <= lockstep:
+            batches[-1].append(i)
+            runs += len(recipe.seeds)
+        else:
+            batches.append([i])
+            runs = len(recipe.seeds)
+    return batches
 
 
 def reproduce(
@@ -284,37 +354,13 @@ def reproduce(
         missing = [cell for cell in missing if _run_of(cell) not in there]
         if taken:
             known = file.put(taken)
-    todo = {
-        place(cell.labels): [s for s in cell.recipe.seeds if again or not api.is_finished(cell.recipe, s, out)]
-        for cell in missing
-    }
-    left = [cell.recipe for cell in missing for _ in todo[place(cell.labels)]]
-    check_here(left)
-    if line := effort.warning_of_many(left):
-        tell(line)
-    total = sum(len(cell.recipe.seeds) for cell in missing)
-    done = total - len(left)
-    ready = [cell for cell in missing if not todo[place(cell.labels)]]
-    if ready:
-        known = file.put([(cell, summarise(cell, api.run_many(_jobs([cell]), out=out))) for cell in ready])
     if name in TIMED and lockstep > 1:
         tell(f"{name} runs one at a time, since its clock counts: --lockstep {lockstep} is left aside")
         lockstep = 1
-    for batch in _batches([cell for cell in missing if todo[place(cell.labels)]], lockstep):
-        watch(done, total, batch[0].label if len(batch) == 1 else f"{batch[0].label} and {len(batch) - 1} more")
-        if name in TIMED:
-            for cell in batch:
-                for seed in todo[place(cell.labels)]:
-                    timed(cell.recipe, seed, make_task(cell.recipe, seed), out)
-        finished = iter(api.run_many(_jobs(batch), out=out, lockstep=lockstep, again=again and name not in TIMED))
-        known = file.put([(cell, summarise(cell, [next(finished) for _ in cell.recipe.seeds])) for cell in batch])
-        done += sum(len(todo[place(cell.labels)]) for cell in batch)
-    watch(total, total, "")
+    batches = execute(missing, out=out, lockstep=lockstep, again=again, warm=name in TIMED, watch=watch, tell=tell)
+    for batch in batches:
+        known = file.put([(missing[i], summarise(missing[i], results)) for i, results in batch])
     return [known[place(cell.labels)] for cell in chosen]
-
-
-def _jobs(chosen: Sequence[Cell]) -> list[tuple[config.Recipe, int]]:
-    return [(cell.recipe, seed) for cell in chosen for seed in cell.recipe.seeds]
 
 
 def _draw(chosen: Sequence[Cell], file: SummaryFile, watch: Watch) -> list[dict[str, Any]]:
@@ -329,24 +375,12 @@ def _draw(chosen: Sequence[Cell], file: SummaryFile, watch: Watch) -> list[dict[
     return [known[place(cell.labels)] for cell in chosen]
 
 
-def _batches(chosen: Sequence[Cell], lockstep: int) -> list[list[Cell]]:
-    """Neighbouring cells with the same data and model, as many as fit beside each other."""
-    batches: list[list[Cell]] = []
-    for cell in chosen:
-        last = batches[-1] if batches else []
-        runs = sum(len(c.recipe.seeds) for c in last)
-        same = last and api.shape_of(last[0].recipe) == api.shape_of(cell.recipe)
-        if same and runs + len(cell.recipe.seeds) <= lockstep:
-            last.append(cell)
-        else:
-            batches.append([cell])
-    return batches
-
-
 def _summarised(cell: Cell, known: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether the summary holds this cell, from the same configuration and at least these seeds."""
-    there = known.get(place(cell.labels), {})
-    return there.get("config_hash") == cell.recipe.hash() and set(cell.recipe.seeds) <= set(there["seeds"])
+    if (entry := known.get(place(cell.labels))) is None:
+        return False
+    there = CellSummary.of(entry)
+    return there.config_hash == cell.recipe.hash() and set(cell.recipe.seeds) <= set(there.seeds)
 
 
 def _run_of(cell: Cell) -> tuple[str, tuple[int, ...]]:
@@ -364,10 +398,8 @@ def _spare(chosen: Sequence[Cell], known: Mapping[str, Mapping[str, Any]], path:
     """A small version never takes the place of the real one."""
     for cell in chosen:
         there = known.get(place(cell.labels))
-        if there is not None and there["data"] != cell.recipe.task.data:
-            raise ConfigError(
-                f"{path} holds runs on {there['data']}, which --smoke would replace: give another --results"
-            )
+        if there is not None and (data := CellSummary.of(there).data) != cell.recipe.task.data:
+            raise ConfigError(f"{path} holds runs on {data}, which --smoke would replace: give another --results")
 
 
 def ordered(name: str, summary: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

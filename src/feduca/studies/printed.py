@@ -75,6 +75,9 @@ COST = {  # seconds, MB on an RTX A5000, CIFAR-10, 100 rounds; 6 of FedUCA's sec
 }
 
 
-def from_scratch(cell: Mapping[str, Any]) -> bool:
-    """Whether a cell's model started from random weights where the paper's, the ResNet-18, started from ImageNet's."""
-    return cell.get("model") == "resnet18" and str(cell.get("weights")).startswith("from scratch")
+def other_start(cell: Mapping[str, Any]) -> str:
+    """How a cell's ResNet-18 started where the paper's did from ImageNet's weights; empty where it did so, too."""
+    weights = str(cell.get("weights") or "ImageNet")  # of which old summaries say nothing
+    if cell.get("model") != "resnet18" or weights.startswith("ImageNet"):
+        return ""
+    return "from scratch" if weights.startswith("from scratch") else "from other weights"

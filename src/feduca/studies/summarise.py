@@ -5,18 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from feduca import runs, standing
-from feduca.commit import commit
-from feduca.config import Recipe
-from feduca.records import mean
-from feduca.reproduce import curves, paper
-from feduca.runs import RunResult
-from feduca.study import Cell
+from feduca.analysis import judging
+from feduca.core.records import mean
+from feduca.recipes.schema import Recipe
+from feduca.runs import directory as runs
+from feduca.runs import standing
+from feduca.runs.commit import commit
+from feduca.runs.directory import RunResult
+from feduca.runs.summary import silent
+from feduca.studies import curves
+from feduca.studies import printed as paper
+from feduca.studies.cell_summary import CellSummary, PerSilo
+from feduca.studies.cells import Cell
 
 SHORT = 1e-6  # slack above what the solver's tolerance may leave
 
@@ -42,12 +47,13 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         **_model(results[0]),
         "n_s": config["mechanism"].get("n_s"),
         "schedule": config["mechanism"].get("schedule"),
-        "rule": config["participation"]["rule"],
+        "rule": "pooled" if config["task"].get("pooled") else config["participation"]["rule"],
         "ties": config["participation"]["ties"],
         "offer": config["offer"]["kind"],
         "memory": config["memory"]["kind"],
         "rounds": config["rounds"],
         "seeds": [result.seed for result in results],
+        "split_seed": config["task"].get("split_seed"),
         "accuracies": [result.accuracy for result in results],
         "accuracy_mean": mean(accuracies),
         "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
@@ -69,7 +75,10 @@ def summarise(cell: Cell, results: Sequence[RunResult]) -> dict[str, Any]:
         "accuracy_by_round": _curve(results, "accuracy"),
         "participation_by_round": _curve(results, "participation"),
         "members_share": mean([r.summary["still_in"] for r in results]),
+        "own_validation_mean": _validation(results, "own_accuracy"),
+        "global_validation_mean": _validation(results, "global_accuracy"),
         **_untouched(results),
+        **_judged(results),
         **_kept_curves(results[0]),
         "seconds": mean([result.summary["seconds"] for result in results]),
         "seconds_allocate": mean([sum(r["seconds"]["allocate"] for r in result.rounds) for result in results]),
@@ -181,7 +190,7 @@ def _start(cell: Cell, but: frozenset[str] = frozenset()) -> str:
     """A name for everything that models trained alone depend on besides the seed, `but` some entries of `[task]`."""
     what = cell.recipe.model_dump(include={"task", "local", "rounds", "engine"})
     what["engine"] = what["engine"]["precision"]
-    what["task"] = {key: value for key, value in what["task"].items() if key not in but}
+    what["task"] = {key: value for key, value in what["task"].items() if key not in {*but, "pooled"}}
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -189,6 +198,12 @@ def _last(results: Sequence[RunResult], column: str) -> list[list[float | None]]
     """A column of the silos' records, mean over the last ten rounds: one list over silos per seed; None where unrecorded."""
     table = [standing.last(result.clients, column) for result in results]
     return None if any(row is None for row in table) else [row for row in table if row is not None]
+
+
+def _validation(results: Sequence[RunResult], column: str) -> float | None:
+    """Mean accuracy over silos and seeds on the data that silos decide by, last ten rounds: what settings may be chosen by."""
+    found = _last(results, column)
+    return None if found is None or any(silent(r.clients) for r in results) else mean(np.array(found, float))
 
 
 def _untouched(results: Sequence[RunResult]) -> dict[str, Any]:
@@ -206,6 +221,16 @@ def _untouched(results: Sequence[RunResult]) -> dict[str, Any]:
     }
 
 
+def _judged(results: Sequence[RunResult]) -> dict[str, Any]:
+    """Who is better off than alone with the models of the last round, silo by silo over all seeds (analysis/judging.py)."""
+    found = judging.poolable([result.clients[-1].get("paired") for result in results], results[0].config["task"])
+    if found is None:
+        return {}
+    columns, parts = found
+    seen = judging.pooled([judging.Paired.of(one) for one in columns], parts)
+    return {"paired": seen.columns(), **judging.figures(columns, parts)}
+
+
 def _kept_curves(result: RunResult) -> dict[str, Any]:
     """A few measured utility curves, where the run kept them."""
     found = curves.curves(result)
@@ -218,39 +243,42 @@ def beside(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     The ceiling is the row in which everybody is forced in, the models alone are those of the row in which nobody ever joins (or
     the run's own, where it trained them), both on the same data, split, seeds and local work.
     """
-    return [{**cell, **_ceiling(cell, cells), **_better_off(cell, cells)} for cell in cells]
+    known = [CellSummary.of(cell) for cell in cells]
+    return [{**cell, **_ceiling(one, known), **_better_off(one, known)} for cell, one in zip(cells, known)]
 
 
 PLAIN = ("global", "fedavg")  # offer and mechanism of the rows that others are held against
 
 
-def _neighbour(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], rule: str, key: str) -> Any:
+def _neighbour(
+    cell: CellSummary, cells: Sequence[CellSummary], rule: str, key: Callable[[CellSummary], str]
+) -> CellSummary | None:
     """The row of plain averaging under `rule` that shares the cell's `key` and has run all of its seeds, if there is one."""
-    plain = (c for c in cells if (c.get("rule"), c.get("offer"), c.get("mechanism")) == (rule, *PLAIN))
-    same = (c for c in plain if c.get(key) and c[key] == cell.get(key) and set(cell["seeds"]) <= set(c["seeds"]))
+    plain = (c for c in cells if (c.rule, c.offer, c.mechanism) == (rule, *PLAIN))
+    same = (c for c in plain if key(c) and key(c) == key(cell) and set(cell.seeds) <= set(c.seeds))
     return next(same, None)
 
 
-def _ceiling(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    forced = _neighbour(cell, cells, "always", "train")
+def _ceiling(cell: CellSummary, cells: Sequence[CellSummary]) -> dict[str, float | None]:
+    forced = _neighbour(cell, cells, "always", lambda c: c.train)
     if forced is None:
         return {}
-    by_seed = dict(zip(forced["seeds"], forced["accuracies"]))
-    return {"ceiling_accuracy_mean": mean([by_seed[seed] for seed in cell["seeds"]])}
+    by_seed = dict(zip(forced.seeds, forced.accuracies))
+    return {"ceiling_accuracy_mean": mean([by_seed[seed] for seed in cell.seeds])}
 
 
-def alone(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> list[list[float | None]] | None:
+def alone(cell: CellSummary, cells: Sequence[CellSummary]) -> PerSilo | None:
     """What each silo of each seed would have had alone: as the run itself knows, or from the row in which nobody ever joins."""
-    if cell.get("alone_test") is not None:
-        return cell["alone_test"]
-    solo = _neighbour(cell, cells, "never", "start")
-    if solo is None or not solo.get("deployed_test"):
+    if cell.alone_test is not None:
+        return cell.alone_test
+    solo = _neighbour(cell, cells, "never", lambda c: c.start)
+    if solo is None or not solo.deployed_test:
         return None
-    by_seed = dict(zip(solo["seeds"], solo["deployed_test"]))
-    return [by_seed[seed] for seed in cell["seeds"]]
+    by_seed = dict(zip(solo.seeds, solo.deployed_test))
+    return [by_seed[seed] for seed in cell.seeds]
 
 
-def _better_off(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _better_off(cell: CellSummary, cells: Sequence[CellSummary]) -> dict[str, float]:
     """Silos of all seeds together; the worst silo both over everything and as the mean over seeds."""
-    deployed, without = cell.get("deployed_test"), alone(cell, cells)
-    return {} if deployed is None or without is None else standing.figures(deployed, without)
+    without = alone(cell, cells)
+    return {} if cell.deployed_test is None or without is None else standing.figures(cell.deployed_test, without)

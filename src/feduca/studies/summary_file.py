@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from feduca.config import parse_setting
 from feduca.errors import InputError
-from feduca.reproduce.summary import beside, experiment
-from feduca.runs import held, write_whole
-from feduca.study import Cell
+from feduca.recipes.schema import parse_setting
+from feduca.runs.directory import held, write_whole
+from feduca.studies.cell_summary import CellSummary
+from feduca.studies.cells import Cell
+from feduca.studies.summarise import beside, experiment
 
 Summary = Mapping[str, Any]
 Tell = Callable[[str], None]
@@ -33,7 +34,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); move it away to start a new summary") from None
     if not isinstance(found, list) or not all(isinstance(cell, dict) and "labels" in cell for cell in found):
@@ -79,22 +80,22 @@ class SummaryFile:
         """Whether a cell takes the place of an earlier one: not if it is the same with fewer seeds."""
         if "config_hash" not in there or "config_hash" not in summary:  # a study that trains nothing
             return True
-        old, new = set(there["seeds"]), set(summary["seeds"])
-        if new < old and same_experiment(there, cell):
-            self.tell(f"{self.path}: {cell.label} keeps {_seeds(there)}; this one has only {_seeds(summary)}")
+        old, new = CellSummary.of(there), CellSummary.of(summary)
+        if set(new.seeds) < set(old.seeds) and same_experiment(old, cell):
+            self.tell(f"{self.path}: {cell.label} keeps {_seeds(old)}; this one has only {_seeds(new)}")
             return False
-        if there["config_hash"] != summary["config_hash"] or not old <= new:
-            self.tell(f"{self.path}: {cell.label} is replaced: it was {_told(there)}, it is {_told(summary)}")
+        if old.config_hash != new.config_hash or not set(old.seeds) <= set(new.seeds):
+            self.tell(f"{self.path}: {cell.label} is replaced: it was {_told(old)}, it is {_told(new)}")
         return True
 
 
-def same_experiment(there: Summary, cell: Cell) -> bool:
+def same_experiment(there: CellSummary, cell: Cell) -> bool:
     """Whether a summarised cell computed what this one does, on whatever device; older summaries say so by their hash alone."""
-    if "experiment" in there:
-        return there["experiment"] == experiment(cell.recipe)
-    device = "cpu" if there["device"] == "cpu" else "cuda"
-    as_there = {"engine.device": device, "engine.precision": there.get("precision", "fp32"), "task.data_dir": None}
-    return there["config_hash"] == cell.recipe.with_settings(as_there).hash()
+    if there.experiment is not None:
+        return there.experiment == experiment(cell.recipe)
+    device = "cpu" if there.device == "cpu" else "cuda"
+    as_there = {"engine.device": device, "engine.precision": there.precision, "task.data_dir": None}
+    return there.config_hash == cell.recipe.with_settings(as_there).hash()
 
 
 def settings_text(changed: Mapping[str, Any]) -> list[str]:
@@ -113,17 +114,11 @@ def _toml(value: Any) -> str:
     return f"[{','.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
-def _told(cell: Summary) -> str:
+def _told(cell: CellSummary) -> str:
     """How a cell was run, in a few words."""
-    rounds = {"rounds": cell["rounds"]}
-    return ", ".join(
-        [
-            *settings_text(rounds | (cell.get("set") or {})),
-            f"{cell['device']} in {cell.get('precision', 'fp32')}",
-            _seeds(cell),
-        ]
-    )
+    settings = settings_text({"rounds": cell.rounds, **cell.set})
+    return ", ".join([*settings, f"{cell.device} in {cell.precision}", _seeds(cell)])
 
 
-def _seeds(cell: Summary) -> str:
-    return f"seed{'s' if len(cell['seeds']) > 1 else ''} {', '.join(map(str, cell['seeds']))}"
+def _seeds(cell: CellSummary) -> str:
+    return f"seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}"

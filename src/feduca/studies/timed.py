@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from feduca import api
-from feduca.config import Recipe
-from feduca.runs import RunResult
+from feduca.recipes.schema import Recipe
+from feduca.runs.directory import RunResult
 from feduca.types import Task
 
 UNCOUNTED = 2  # rounds before the clock starts: they load libraries, compile kernels and capture graphs

@@ -1,5 +1,5 @@
 """`feduca watch`: the report's page, live, from a run directory's files; a list when pointed at a folder of runs."""
 
-from feduca.dashboard.server import Dashboard, watch
+from feduca.report.dashboard.server import Dashboard, watch
 
 __all__ = ["Dashboard", "watch"]

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,12 +23,43 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from feduca.errors import InputError
+from feduca.report.cleaning import text
 from feduca.report.page import _digest, _part, page_data, render, require_report
 from feduca.report.payload import MAX_RUNS
-from feduca.report.reading import RunReader, find_runs, glance, text
+from feduca.report.reading import RunReader, find_runs, glance
 from feduca.report.verdict import labels
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+AT_ONCE = 32  # connections that are answered, and as many that wait
+POLICY = re.compile(rb'http-equiv="Content-Security-Policy" content="([^"]+)"')  # of a page; sent as a header, too
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread per connection, up to a bound; who is one too many is hung up on and asks again."""
+
+    daemon_threads = True
+    request_queue_size = AT_ONCE
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__((host, port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):  # a tab that was closed is no error
+            super().handle_error(request, client_address)
 
 
 class Source:
@@ -75,16 +109,16 @@ class Dashboard:
         self._host = host
         self._sources: dict[str, Source] = {}
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(self))
+            self._server = _Server(host, port, _handler(self))
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot listen on {host}:{port} ({error}); choose another --port or --host") from None
-        self._server.daemon_threads = True
         self.port = self._server.server_address[1]
 
     @property
     def address(self) -> str:
         """What to open, token included."""
-        return f"http://{self._host}:{self.port}/" + (f"?token={quote(self.token)}" if self.token else "")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}/" + (f"?token={quote(self.token)}" if self.token else "")
 
     def serve(self) -> None:
         self._server.serve_forever(poll_interval=0.1)
@@ -145,7 +179,7 @@ class Dashboard:
                     "key": key,
                     "method": labels([run])[0],
                     "seed": run.seed,
-                    "state": run.state,
+                    "state": run.state_shown,
                     "done": 0 if last is None else last.round,
                     "planned": run.planned,
                     "accuracy": None if last is None else last.numbers["accuracy"],
@@ -157,7 +191,7 @@ class Dashboard:
 
 
 def _list_page() -> bytes:
-    here = resources.files("feduca.dashboard")
+    here = resources.files("feduca.report.dashboard")
     script = here.joinpath("list.js").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'unsafe-inline'; img-src data:; "
@@ -175,7 +209,10 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
         timeout = 30
 
         def do_GET(self) -> None:
-            where = urlsplit(self.path)
+            try:
+                where = urlsplit(self.path)
+            except ValueError:  # an address that is none, such as http://[::1
+                return self._send(400, "text/plain", b"this is no address\n")
             asked = parse_qs(where.query)
             if not self._allowed(asked.get("token", [""])[0]):
                 return self._send(403, "text/plain", b"open the address that `feduca watch` printed\n")
@@ -196,8 +233,10 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
             if code != 204:
                 self.send_header("Content-Type", f"{kind}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
+            policy = POLICY.search(body) if kind == "text/html" else None
             for name, value in (
                 ("X-Version", version),
+                ("Content-Security-Policy", policy.group(1).decode() if policy else "default-src 'none'"),
                 ("Cache-Control", "no-store"),
                 ("X-Content-Type-Options", "nosniff"),
                 ("Referrer-Policy", "no-referrer"),

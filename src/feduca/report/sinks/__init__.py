@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from feduca.core.records import ClientRecord, RoundRecord
 from feduca.errors import ConfigError, InputError
-from feduca.records import ClientRecord, RoundRecord
 
 # What is tracked of a round, by group: scalars that make sense as curves.
 SCALARS = {
@@ -76,11 +76,11 @@ def make(names: Sequence[str], run: str, folder: str | Path, config: Mapping[str
     made: list[Sink] = []
     for name in names:
         if name == "tensorboard":
-            from feduca.sinks.tensorboard import TensorBoard
+            from feduca.report.sinks.tensorboard import TensorBoard
 
             made.append(TensorBoard(Path(folder) / "tensorboard" / run))
         elif name == "mlflow":
-            from feduca.sinks.mlflow import MLflow
+            from feduca.report.sinks.mlflow import MLflow
 
             made.append(MLflow(run, config))
         else:

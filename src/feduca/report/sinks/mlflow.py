@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from feduca.records import ClientRecord, RoundRecord
-from feduca.sinks import missing, scalars
+from feduca.core.records import ClientRecord, RoundRecord
+from feduca.report.sinks import missing, scalars
 
 
 class MLflow:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from feduca.records import ClientRecord, RoundRecord
-from feduca.sinks import missing, scalars
+from feduca.core.records import ClientRecord, RoundRecord
+from feduca.report.sinks import missing, scalars
 
 
 class TensorBoard:

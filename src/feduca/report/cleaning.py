@@ -1,0 +1,129 @@
+"""A run's records, cleaned: whatever a line holds, what comes out has the type and the length that a page expects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from feduca.analysis.judging import COLUMNS
+
+MAX_SILOS = 10_000
+MAX_ROUNDS = 100_000
+MAX_TEXT = 200  # characters of any name or reason that is shown
+
+STATUSES = ("joined", "declined", "absent", "refused", "left")
+
+ROUND_NUMBERS = (
+    "accuracy", "loss", "participation", "joined", "satisfied", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound",
+    "discrepancy_bound_expected", "r2", "smallest_cohort", "largest_staleness", "concession", "promise_kept",
+)  # fmt: skip
+ROUND_WORDS = ("status", "reason", "fallback")
+CLIENT_NUMBERS = (
+    "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept",
+    "r2", "concession", "test_deployed", "test_own", "test_global", "test_alone",
+)  # fmt: skip
+
+Number = float | None
+
+
+@dataclass(frozen=True)
+class ClientRound:
+    """One line of clients.jsonl, cleaned: every column has one entry per silo."""
+
+    round: int
+    status: str  # one letter per silo: j, d, a, r, l
+    reason: Sequence[str]
+    numbers: Mapping[str, Sequence[Number]]
+    zeta: Sequence[Sequence[float] | None]
+    places: Sequence[float]
+    points: Sequence[Sequence[Number] | None]  # measured utilities at `places`
+    paired: Mapping[str, Sequence[Number]] | None  # answers against the model alone (analysis/judging.py)
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One line of rounds.jsonl, cleaned."""
+
+    round: int
+    numbers: Mapping[str, Number]
+    words: Mapping[str, str | None]
+    seconds: float | None
+
+
+def text(value: Any) -> str:
+    """Something to show: a short string without control characters."""
+    if value is None:
+        return ""
+    shown = str(value)[: MAX_TEXT + 1]
+    shown = "".join(c if c.isprintable() else " " for c in shown)
+    return shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
+
+
+def number(value: Any) -> Number:
+    """A finite number, or None."""
+    if isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, int | float):
+        return None
+    try:
+        as_float = float(value)
+    except OverflowError:
+        return None
+    return as_float if math.isfinite(as_float) else None
+
+
+def numbers(values: Any, n: int) -> list[Number]:
+    return [number(v) for v in values] if isinstance(values, list) and len(values) == n else [None] * n
+
+
+def _vectors(values: Any, n: int, longest: int) -> list[list[Number] | None]:
+    if not isinstance(values, list) or len(values) != n:
+        return [None] * n
+    return [[number(x) for x in v] if isinstance(v, list) and 0 < len(v) <= longest else None for v in values]
+
+
+def round_number(item: Mapping[str, Any]) -> int | None:
+    value = item.get("round")
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_ROUNDS else None
+
+
+def round_line(item: dict[str, Any] | None) -> RoundLine | None:
+    if item is None or (round := round_number(item)) is None:
+        return None
+    words = {name: None if item.get(name) is None else text(item[name]) for name in ROUND_WORDS}
+    clocks = item.get("seconds")
+    seconds = number(clocks.get("round")) if isinstance(clocks, dict) else None
+    return RoundLine(round, {name: number(item.get(name)) for name in ROUND_NUMBERS}, words, seconds)
+
+
+def letters(status: Sequence[Any]) -> str:
+    """Statuses, one letter per silo."""
+    return "".join(word[0] if word in STATUSES else "a" for word in status)
+
+
+def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
+    if item is None or (round := round_number(item)) is None:
+        return None
+    status = item.get("status")
+    if not isinstance(status, list) or len(status) != n or n == 0:
+        return None
+    reasons = item.get("reason")
+    kept = item.get("utility_points")
+    kept = kept if isinstance(kept, dict) else {}
+    places = _vectors([kept.get("places")], 1, 200)[0] or []
+    full = [p for p in places if p is not None]
+    points = _vectors(kept.get("values"), n, 200) if len(full) == len(places) > 0 else [None] * n
+    zeta = [z if z is not None and all(x is not None for x in z) else None for z in _vectors(item.get("zeta"), n, 50)]
+    pairs = item.get("paired")
+    return ClientRound(
+        round=round,
+        status=letters(status),
+        reason=[text(r) for r in reasons] if isinstance(reasons, list) and len(reasons) == n else [""] * n,
+        numbers={name: numbers(item.get(name), n) for name in CLIENT_NUMBERS},
+        zeta=zeta,  # type: ignore[arg-type]
+        places=full,
+        points=[p if p is not None and len(p) == len(full) else None for p in points],
+        paired={name: numbers(pairs.get(name), n) for name in COLUMNS} if isinstance(pairs, dict) else None,
+    )

@@ -1,0 +1,1 @@
+"""Run directories: what a run leaves on disk, and how it is read back and resumed."""

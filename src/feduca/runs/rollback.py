@@ -1,0 +1,96 @@
+"""Going back: a run forgets the rounds after one that has a checkpoint, and goes on from there as if they had never been."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from feduca.errors import CheckpointError, InputError
+from feduca.runs import checkpoint, files, manifest
+from feduca.runs.checkpoint import Checkpoint
+from feduca.runs.locks import locked
+
+DEPLOYMENT, EVENTS = "deployment.json", "events.jsonl"
+
+
+def roll_back(path: Path, run: str, round: int) -> bool:
+    """Forget what came after `round`; `run` is the recipe's hash and the seed. Returns whether silos' own disks are concerned.
+
+    The checkpoint and the records it stands on are checked first. A deployed run gets another name among its silos: what they
+    remember of the forgotten rounds is not theirs to go on from, so they start with the model they are sent.
+    """
+    folder = path / "checkpoint"
+    points = checkpoint.numbered(folder)
+    if round not in points:
+        there = ", ".join(map(str, sorted(points))) or "no round"
+        raise InputError(
+            f"{path} has no checkpoint of round {round}, only of {there}; choose one of them"
+            " (checkpoint.history = n keeps the last n)"
+        )
+    try:
+        lock = locked(path)
+    except BlockingIOError:
+        raise InputError(f"another process is writing {path}; end it first") from None
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}; make it writable") from None
+    try:
+        lengths = _checked(path, points[round], run)
+        deployment = _deployment(path)
+        files.write_whole(
+            path / manifest.STATUS,
+            json.dumps(
+                {"schema": manifest.SCHEMA, "state": "interrupted", "reason": f"rolled back to round {round}"}, indent=1
+            ),
+        )
+        checkpoint.discard_after(folder, round)
+        for name in (manifest.ROUNDS, manifest.CLIENTS):
+            files.unshared(path / name)
+            with (path / name).open("r+b") as file:
+                file.truncate(lengths[name])
+        if deployment is not None:
+            _rename(path, round, deployment)
+        return deployment is not None
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}; make it writable, and repeat this") from None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _checked(path: Path, point: Path, run: str) -> dict[str, int]:
+    """How long the records were then, provided that the checkpoint is this run's and they begin as they did."""
+    tree = checkpoint.read(point)
+    if not isinstance(tree, Checkpoint) or tree.run != run:
+        raise CheckpointError(f"{point} does not hold a state of run {run}; choose another round")
+    known = checkpoint.records(point)
+    if not {manifest.ROUNDS, manifest.CLIENTS} <= known.keys():
+        raise CheckpointError(f"{point} does not say what the records were; choose another round")
+    for name, want in known.items():
+        if name in manifest.RECORDS and files.digest(path / name, want["bytes"]) != want["sha256"]:
+            raise CheckpointError(f"{path / name} is not what {point.name} knew it to be; choose another round")
+    return {name: want["bytes"] for name, want in known.items()}
+
+
+def _deployment(path: Path) -> dict[str, Any] | None:
+    """What a deployed run is called among its silos; None for a simulation."""
+    try:
+        words = files.read_json(path / DEPLOYMENT)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        words = None
+    if not isinstance(words, dict) or not isinstance(words.get("run"), str):
+        raise InputError(f"{path / DEPLOYMENT} does not name a run among its silos; repeat the run with --again")
+    return words
+
+
+def _rename(path: Path, round: int, words: dict[str, Any]) -> None:
+    """Another name for a deployed run among its silos, and a line among its events."""
+    words["run"] = f"{str(words['run']).rpartition('-')[0]}-{secrets.token_hex(4)}"
+    files.write_whole(path / DEPLOYMENT, json.dumps(words))
+    event = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "round": round, "event": "rolled back"}
+    with files.appending(path / EVENTS) as file:
+        file.write((json.dumps(event) + "\n").encode())
