@@ -1,10 +1,10 @@
 """Data sets, their split over silos, models, and the engines that train them. The only part that imports torch."""
 
-from feduca.tasks.build import build_own_task, build_task
-from feduca.tasks.datasets import Dataset, available, load
+from feduca.tasks.build import build_natural_task, build_own_task, build_task
+from feduca.tasks.data import Dataset, available, load
+from feduca.tasks.data.partition import Partition, split, table, wishes
+from feduca.tasks.data.plot import plot
 from feduca.tasks.metrics import criterion
-from feduca.tasks.partition import Partition, split, table, wishes
-from feduca.tasks.plot import plot
 from feduca.tasks.task import Settings, Silo, TorchTask, merge
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Silo",
     "TorchTask",
     "available",
+    "build_natural_task",
     "build_own_task",
     "build_task",
     "criterion",

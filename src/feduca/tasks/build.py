@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from feduca.core.rng import stream
 from feduca.errors import ConfigError, DataError
-from feduca.folders import checksum
-from feduca.rng import stream
+from feduca.recipes.folders import checksum
 from feduca.tasks import models
-from feduca.tasks.datasets import Dataset, load
-from feduca.tasks.datasets.silos import read_folder
+from feduca.tasks.data import Dataset, load
+from feduca.tasks.data.natural import deal, load_natural
+from feduca.tasks.data.partition import Partition, split, table
+from feduca.tasks.data.pool import Pool
+from feduca.tasks.data.silos import read_folder
 from feduca.tasks.metrics import Criterion, Score, auc, check, criterion
-from feduca.tasks.partition import Partition, split, table
-from feduca.tasks.pool import Pool
 from feduca.tasks.task import Settings, Silo, TorchTask
 
 Model = str | nn.Module | Callable[[], nn.Module]
@@ -36,6 +37,7 @@ def build_task(
     hidden: Sequence[int] | None = None,
     seed: int = 0,
     data_dir: str | None = None,
+    weights: str | None = None,
     engine: str = "stacked",
     device: str = "cpu",
     precision: str = "fp32",
@@ -48,7 +50,8 @@ def build_task(
 
     `data` is the name of a data set or a Dataset. `model` is a name (models.NAMES), a function that makes a module
     (called with PyTorch seeded, once per initial model), or a module, whose weights are then every run's initial model.
-    `hidden` sets the sizes of the hidden layers of mlp and cnn. `max_examples` bounds training and test examples used.
+    `hidden` sets the sizes of the hidden layers of mlp and cnn, `weights` is a file that a resnet18 starts from.
+    `max_examples` bounds training and test examples used.
     """
     settings = Settings(engine, device, precision, chunk, threads)
     settings.check()
@@ -74,7 +77,7 @@ def build_task(
         test_share=test_share,
         seed=seed,
     )
-    make, weights = _factory(model, hidden, train_pool, source, data_dir)
+    make, origin = _factory(model, hidden, train_pool, source, data_dir, weights)
     _check_output(make, train_pool, source.classes)
     return TorchTask(
         make=make,
@@ -90,7 +93,7 @@ def build_task(
             "classes_per_silo": (table(partition.train, labels, source.classes) > 0).sum(1).tolist(),
             "partition": partition.checksum,
             "model": _model_name(model),
-            "weights": weights,
+            "weights": origin,
             "hidden": None if hidden is None else list(hidden),
             "vocabulary": source.vocabulary,
         },
@@ -111,6 +114,7 @@ def build_own_task(
     chunk: int = 10_000,
     threads: int | None = None,
     data_dir: str | None = None,
+    weights: str | None = None,
 ) -> TorchTask:
     """A task over a user's own silos: a folder of files (see datasets.silos). Each silo keeps its own parts and size.
 
@@ -142,7 +146,7 @@ def build_own_task(
     if files.test is not None:
         test = Pool.of(_inputs(files.test[0], model, words), files.test[1].astype(kind), device=device)
     source = Dataset(folder, *(np.empty(0),) * 4, classes=outputs, labels=())
-    make, weights = _factory(model, hidden, pool, source, data_dir)
+    make, origin = _factory(model, hidden, pool, source, data_dir, weights)
     outputs = _check_output(make, pool, outputs, exactly=judge.targets is not None or isinstance(model, str))
     scored = {f"silo {name} ({part})": y.astype(kind) for name, part, _, y in parts if part != "train"}
     if files.test is not None:
@@ -153,12 +157,57 @@ def build_own_task(
         "files": checksum(folder),
         "classes": outputs,
         "model": _model_name(model),
-        "weights": weights,
+        "weights": origin,
         "hidden": None if hidden is None else list(hidden),
         "metric": judge.name,
         "loss": judge.loss_name,
     }
     return TorchTask(make, members, pool, test, judge, settings, about)
+
+
+def build_natural_task(
+    data: str,
+    *,
+    validation_share: float = 0.5,
+    test_share: float = 0.5,
+    pooled: bool = False,
+    model: Model = "logistic",
+    hidden: Sequence[int] | None = None,
+    seed: int = 0,
+    data_dir: str | None = None,
+    weights: str | None = None,
+    engine: str = "stacked",
+    device: str = "cpu",
+    precision: str = "fp32",
+    chunk: int = 10_000,
+    threads: int | None = None,
+) -> TorchTask:
+    """A task over a data set whose silos nature dealt (datasets.natural), split by `seed`; by default 50 / 25 / 25.
+
+    The global test set is all silos' untouched parts together. With `pooled` every silo learns from everybody's training part:
+    a reference that no federation can have.
+    """
+    settings = Settings(engine, device, precision, chunk, threads)
+    settings.check()
+    records = load_natural(data, data_dir)
+    dealt = deal(records, seed, validation_share, test_share, pooled)
+    pool = Pool.of(dealt.x, dealt.y, device=device)
+    untouched = np.sort(np.concatenate([rows["test"] for rows in dealt.rows.values()]))
+    test = Pool.of(dealt.x[untouched], dealt.y[untouched], device=device) if len(untouched) else None
+    members = tuple(Silo(name, rows, client=k) for k, (name, rows) in enumerate(dealt.rows.items()))
+    source = Dataset(data, *(np.empty(0),) * 4, classes=len(records.labels), labels=records.labels)
+    make, origin = _factory(model, hidden, pool, source, data_dir, weights)
+    _check_output(make, pool, source.classes)
+    about = {
+        "data": data,
+        "classes": source.classes,
+        "labels": list(records.labels),
+        "features": list(records.features),
+        "model": _model_name(model),
+        "weights": origin,
+        "hidden": None if hidden is None else list(hidden),
+    }
+    return TorchTask(make, members, pool, test, criterion(), settings, about)
 
 
 def _targets(folder: str, judge: Criterion, parts: Sequence[tuple[str, np.ndarray]]) -> tuple[int, type]:
@@ -233,12 +282,19 @@ def _pools(source: Dataset, device: str) -> tuple[Pool, Pool]:
 
 
 def _factory(
-    model: Model, hidden: Sequence[int] | None, pool: Pool, source: Dataset, data_dir: str | None
+    model: Model,
+    hidden: Sequence[int] | None,
+    pool: Pool,
+    source: Dataset,
+    data_dir: str | None,
+    weights: str | None,
 ) -> tuple[Callable[[], nn.Module], str]:
     if not isinstance(model, str) and hidden is not None:
         raise ConfigError(
             f"hidden is {list(hidden)} beside a model of your own: set its layers there, and leave hidden out"
         )
+    if weights is not None and model != "resnet18":
+        raise ConfigError(f"weights is {weights!r}, and only resnet18 starts from a file; leave it out")
     if isinstance(model, nn.Module):
         return lambda: model, "the module's own"
     if callable(model):
@@ -246,7 +302,13 @@ def _factory(
     if not isinstance(model, str):
         raise ConfigError(f"model is {model!r}: give a name, a torch.nn.Module or a function that makes one")
     return models.factory(
-        model, pool.example_shape, source.classes, hidden=hidden, vocabulary=source.vocabulary, data_dir=data_dir
+        model,
+        pool.example_shape,
+        source.classes,
+        hidden=hidden,
+        vocabulary=source.vocabulary,
+        data_dir=data_dir,
+        weights=weights,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from feduca.tasks.pool import Pool
+    from feduca.tasks.data.pool import Pool
     from feduca.tasks.task import TorchTask
 
 

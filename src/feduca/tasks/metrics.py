@@ -40,10 +40,36 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.float(), targets, reduction="none")
 
 
+def each(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of every example, `[K, n]` of `outputs[K, n, C]`, as a silo compares it.
+
+    Cross-entropy is computed in double precision and rounded: in single precision the last digits depend on who else is in the
+    call.
+    """
+    if criterion.loss is not cross_entropy:
+        return criterion.loss(outputs.flatten(0, 1), targets.flatten()).view(targets.shape).double()
+    exact = outputs.double()
+    losses = exact.logsumexp(-1) - exact.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return losses.float().double()
+
+
 def is_plain(criterion: Criterion, spec: LocalSpec) -> bool:
     """Mean cross-entropy by SGD without momentum: what the trainers without autograd can do."""
     simple = spec.optimiser == "sgd" and not spec.momentum and spec.objective == "mean"
     return simple and criterion.loss is cross_entropy
+
+
+def mixable(criterion: Criterion) -> bool:
+    """Whether outputs of several models can be averaged as class probabilities and judged."""
+    return criterion.loss is cross_entropy and criterion.score is None
+
+
+def why_not_mixable(criterion: Criterion) -> str:
+    """The refusal of an offer that mixes outputs."""
+    return (
+        f"offer.space is 'outputs' with the metric {criterion.name!r} and the loss {criterion.loss_name!r}: outputs are mixed as"
+        " class probabilities, judged by accuracy and cross-entropy; use those, or offer.space = 'parameters'"
+    )
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -52,7 +78,11 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def auc(outputs: np.ndarray, targets: np.ndarray) -> float:
-    """Area under the ROC curve for two classes (second output minus first, or the only output); ties count half."""
+    """Area under the ROC curve for two classes (second output minus first, or the only output); ties count half.
+
+    The value of sklearn's `roc_auc_score`, without its checks of what it is given: side by side that took more than seventy times
+    as long on 50 and 500 examples, what a silo has, and about twenty times on 5,000. Every decision of a silo needs several.
+    """
     margin = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] > 1 else outputs[:, 0]
     positive = targets > 0.5
     if positive.all() or not positive.any():

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from feduca.core.rng import derive
 from feduca.errors import ConfigError, DataError, RunError
-from feduca.rng import derive
+from feduca.recipes.folders import NATURAL
 from feduca.tasks import identity
-from feduca.tasks.batches import Ahead, plan
+from feduca.tasks.data.batches import Ahead, plan
+from feduca.tasks.data.pool import Pool
 from feduca.tasks.engines import (
     Engine,
     Keys,
@@ -28,14 +30,14 @@ from feduca.tasks.engines import (
     out_of_memory,
     unstackable,
 )
-from feduca.tasks.layout import Layout
-from feduca.tasks.metrics import Criterion, score
-from feduca.tasks.pool import Pool
-from feduca.types import Array, Floats, Ints, LocalSpec, Scores
+from feduca.tasks.metrics import Criterion, each, mixable, score, why_not_mixable
+from feduca.tasks.models.layout import Layout
+from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores
 
 log = logging.getLogger("feduca")
 
 ENGINES = {"sequential": Sequential, "stacked": Stacked}
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 ROOM = 2**28  # numbers in models that exist for an evaluation only, at a time: 1 GiB; one model per client in any case
@@ -158,6 +160,17 @@ class TorchTask:
     def size(self) -> int:
         return self.layout.size
 
+    @property
+    def parameter_names(self) -> dict[str, int]:
+        """The parts of theta in their order, with how many entries each has."""
+        return {name: shape.numel() for name, shape in zip(self.layout.names, self.layout.shapes)}
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        """Parts of theta that belong to normalisation layers."""
+        stems = {name for name, part in self.engine.module.named_modules() if isinstance(part, NORMS)}
+        return tuple(name for name in self.layout.names if name.rpartition(".")[0] in stems)
+
     @cached_property
     def trains_together(self) -> bool:
         """Whether clients of several federations may train in one call: not where what one draws depends on the others."""
@@ -180,8 +193,13 @@ class TorchTask:
         seed: int | Ints,
         anchor: Array | None = None,
         rates: Floats | None = None,
+        drift: Array | None = None,
+        free: Array | None = None,
     ) -> Tensor:
-        """Local training of `theta[K, size]` by `clients[K]`. `seed` may be one per client (lockstep), as `rates` are."""
+        """Local training of `theta[K, size]` by `clients[K]`. `seed` may be one per client (lockstep), as `rates` are.
+
+        `drift[K, size]` is added to every gradient; where `free[K, size]` is 0, nothing moves.
+        """
         clients = self._clients(clients)
         theta = self._models(theta, len(clients))
         if spec.augment and not self.pool.is_image:
@@ -201,6 +219,9 @@ class TorchTask:
             batches = plan(rows, own, spec, round, seeds, self.least)
         if rates is not None:
             batches = replace(batches, rates=self._rates(rates, len(clients)))
+        if drift is not None or free is not None:
+            slants = (None if x is None else self._models(x, len(clients)) for x in (drift, free))
+            batches = replace(batches, **dict(zip(("drift", "free"), slants)))
         with self._computing(spec.batch_size):
             return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
 
@@ -213,6 +234,23 @@ class TorchTask:
             for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
                 tally.add(self.engine.outputs(theta, self.pool.examples(index)).unsqueeze(1), index, real)
         return tally.scores(lambda value: value[:, 0])
+
+    def answers(self, theta: Array, clients: Ints, split: str) -> Answered:
+        """How `theta[K, size]` answer each example of the clients' own `split`."""
+        clients = self._clients(clients)
+        theta = self._models(theta, len(clients))
+        tally = self._tally(clients, 1, split)
+        loss = np.full(tally.rows.shape, np.nan)
+        right = np.full(tally.rows.shape, np.nan)
+        at = 0
+        with self._computing():
+            for index, _ in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
+                outputs, targets = self.engine.outputs(theta, self.pool.examples(index)), self.pool.targets(index)
+                here = slice(at, at := at + index.shape[1])
+                loss[:, here] = each(self.criterion, outputs, targets).cpu().numpy()
+                if (hits := tally.hits(outputs, targets)) is not None:
+                    right[:, here] = hits.cpu().numpy()
+        return Answered(right, loss, tally.counts.cpu().numpy())
 
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
         """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`.
@@ -231,6 +269,22 @@ class TorchTask:
                 step = max(1, min(self.settings.chunk // index.numel(), ROOM // (len(clients) * self.size)))
                 tally.add(torch.cat([at(r[:, m : m + step]) for m in range(0, r.shape[1], step)], 1), index, real)
         return tally.scores(lambda value: value)
+
+    def predict(self, theta: Array, clients: Ints, split: str) -> Predictions:
+        """Class probabilities of `theta[K, size]` for every example of the client's own `split`."""
+        if not mixable(self.criterion):
+            raise ConfigError(why_not_mixable(self.criterion))
+        clients = self._clients(clients)
+        theta = self._models(theta, len(clients))
+        tally, parts = self._tally(clients, 1, split), []
+        with self._computing():
+            for index, _ in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
+                outputs = self.engine.outputs(theta, self.pool.examples(index))
+                parts.append(outputs.double().softmax(-1).cpu().numpy())
+        targets = self.pool.targets(tally.rows).cpu().numpy()
+        padding = np.arange(targets.shape[1]) >= tally.counts.cpu().numpy()[:, None]
+        nothing = np.zeros((len(clients), 0, 1))
+        return Predictions(np.concatenate(parts, 1) if parts else nothing, np.where(padding, -1, targets))
 
     def test(self, theta: Array) -> Scores | None:
         """Scores (shape `[1]`) of one model on the global test set, where there is one."""
@@ -358,13 +412,16 @@ class Tally:
         """Count `outputs[K, M, b, C]` for the examples at `index[K, b]`."""
         targets = self.pool.targets(index).unsqueeze(1).expand(outputs.shape[:3])
         losses = self.criterion.loss(outputs.flatten(0, 2), targets.flatten()).view(targets.shape).double()
-        mask = None if real is None else real.unsqueeze(1)
+        hit, mask = self.hits(outputs, targets), None if real is None else real.unsqueeze(1)
         self.loss += (losses if mask is None else torch.where(mask, losses, 0.0)).sum(2)
-        if self.criterion.score is None:
-            hit = outputs.argmax(-1) == targets
+        if hit is not None:
             self.right += (hit if mask is None else hit & mask).sum(2)
         else:
             self.kept.append((outputs.float().cpu(), self.pool.targets(index).cpu()))
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Whether each answer is right; None where a score is not about that."""
+        return None if self.criterion.score is not None else outputs.argmax(-1) == targets
 
     def scores(self, shape: Callable[[np.ndarray], np.ndarray]) -> Scores:
         """The finished scores, `[K, M]` passed through `shape`."""
@@ -390,15 +447,16 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
     """Several federations over the same data and model as one task, for lockstep: silos of all, one after the other.
 
     Client k of federation f is silo `sum of earlier sizes + k`, and keeps the random streams it has alone: pass `train`
-    one seed per client. The examples are shared, not copied. Each federation keeps its own `chunk`: so many examples are
-    evaluated at a time for every one of them; in the same slices as alone, where all ask at once. Where the model draws random
-    numbers (dropout) in the stacked engine, `trains_together` is False, and lockstep trains one federation after another.
+    one seed per client. The examples are shared, not copied, but for splits that each have their own (natural silos). Each
+    federation keeps its own `chunk`: so many examples are evaluated at a time for every one of them; in the same slices as
+    alone, where all ask at once. Where the model draws random numbers (dropout) in the stacked engine, `trains_together` is
+    False, and lockstep trains one federation after another.
     """
     if not tasks:
         raise ConfigError("nothing to merge: give at least one task")
     first = tasks[0]
     for task in tasks[1:]:
-        if task.pool.x is not first.pool.x or task.layout != first.layout or task.settings != first.settings:
+        if not _alike(task, first) or task.layout != first.layout or task.settings != first.settings:
             raise ConfigError(
                 "tasks can run in lockstep only with the same data, model and engine: build them over one data set"
             )
@@ -413,7 +471,23 @@ def merge(tasks: Sequence[TorchTask]) -> TorchTask:
                 f"tasks can run in lockstep only with the same loss and metric: here are {first.criterion.name} and "
                 f"{task.criterion.name}, or their losses differ; merge those that have one criterion"
             )
-    members = tuple(replace(silo, name=f"{f}/{silo.name}") for f, task in enumerate(tasks) for silo in task.members)
+    pools = list({id(task.pool.x): task.pool for task in tasks}.values())
+    starts = dict(zip(map(id, (pool.x for pool in pools)), np.cumsum([0, *(len(pool.y) for pool in pools)]).tolist()))
+
+    def moved(silo: Silo, f: int, start: int) -> Silo:
+        rows = {part: own + start for part, own in silo.rows.items()} if start else silo.rows
+        return replace(silo, name=f"{f}/{silo.name}", rows=rows)
+
+    members = tuple(moved(silo, f, starts[id(task.pool.x)]) for f, task in enumerate(tasks) for silo in task.members)
+    pool = first.pool
+    if len(pools) > 1:
+        pool = Pool(torch.cat([one.x for one in pools]), torch.cat([one.y for one in pools]))
     about = {**first.about, "federations": [task.describe() for task in tasks]}
     settings = replace(first.settings, chunk=first.settings.chunk * len(tasks))
-    return replace(first, members=members, about=about, settings=settings)
+    return replace(first, members=members, pool=pool, about=about, settings=settings)
+
+
+def _alike(task: TorchTask, first: TorchTask) -> bool:
+    """Whether two tasks have the same examples, or the same ones standardised anew for another split (natural silos)."""
+    same = task.about.get("data") == first.about.get("data")
+    return task.pool.x is first.pool.x or (same and first.about.get("data") in NATURAL)

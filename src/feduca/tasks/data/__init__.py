@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from feduca.errors import ConfigError
-from feduca.tasks.datasets.base import Dataset, folder
-from feduca.tasks.datasets.images import CIFAR_HOME, FMNIST_HOME, cifar10, cifar100, fmnist, fmnist_places
-from feduca.tasks.datasets.news import HOME as NEWS_HOME
-from feduca.tasks.datasets.news import newsgroups, newsgroups_whole
+from feduca.tasks.data import natural
+from feduca.tasks.data.base import Dataset, folder
+from feduca.tasks.data.images import CIFAR_HOME, FMNIST_HOME, cifar10, cifar100, fmnist, fmnist_places
+from feduca.tasks.data.news import HOME as NEWS_HOME
+from feduca.tasks.data.news import newsgroups, newsgroups_whole
 
 __all__ = ["FILES", "LOADERS", "Dataset", "available", "digits", "load"]
 
@@ -76,7 +77,8 @@ def available(data_dir: str | None = None) -> dict[str, Path | None]:
         "20news-whole": [home / "20news-bydate-train"],
     }
     probe = {"fmnist": "train-images-idx3-ubyte*"}
-    return {
+    dealt = {
         name: next((place for place in tried if next(place.glob(probe.get(name, "*")), None)), None)
         for name, tried in places.items()
     }
+    return dealt | {name: natural.place(name, data_dir) for name in natural.SETS}

@@ -10,11 +10,12 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from feduca.core.rng import stream
 from feduca.errors import ConfigError
-from feduca.rng import stream
 from feduca.types import Ints, LocalSpec
 
 # An augmentation is one number: flip (2) x crop at all (2) x row offset (9) x column offset (9), pad-4 crops.
@@ -30,6 +31,13 @@ class Plan:
     sizes: np.ndarray  # [S, K] real examples in the batch; 0 once a client is done
     augment: np.ndarray | None  # [S, K, B] of numbers below AUGMENTATIONS
     rates: np.ndarray | None = None  # [K] learning rates, where clients have their own
+    drift: Any = None  # [K, size], added to every gradient
+    free: Any = None  # [K, size], what every gradient is multiplied by: 1, or 0 where nothing moves
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether gradients are what the loss gives: what the fast engines know."""
+        return self.drift is None and self.free is None
 
     @property
     def steps(self) -> int:

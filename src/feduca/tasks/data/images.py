@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from feduca.errors import DataError
-from feduca.tasks.datasets.base import Dataset, folder, read, verify
+from feduca.tasks.data.base import Dataset, folder, read, verify
 
 # md5 of the unpacked idx files: packers differ, what they packed does not.
 FMNIST = {

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from feduca.errors import DataError
-from feduca.tasks.datasets.base import Dataset, folder
+from feduca.tasks.data.base import Dataset, folder
 
 HOME = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
 EXPECTED = {  # messages, and the sha256 of their and their groups' sorted digests

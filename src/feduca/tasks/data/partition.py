@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from feduca.core.rng import stream
 from feduca.errors import ConfigError
-from feduca.rng import stream
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from feduca.errors import DataError
-from feduca.folders import ARCHIVE, PARTS, TABLES, entries, known
-from feduca.tasks.datasets.tables import Part, examples, in_order, named, pop_split, read_table
+from feduca.recipes.folders import ARCHIVE, PARTS, TABLES, entries, known
+from feduca.tasks.data.tables import Part, examples, in_order, named, pop_split, read_table
 
 REQUIRED = ("train", "validation")
 FLOAT32_MOST = float(np.finfo(np.float32).max)

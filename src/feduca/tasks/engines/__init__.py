@@ -20,20 +20,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from feduca.core.rng import derive
 from feduca.errors import ConfigError, RunError
-from feduca.rng import derive
-from feduca.tasks import optimisers
-from feduca.tasks.batches import Plan
-from feduca.tasks.graphs import AutogradTrainers
-from feduca.tasks.layout import Layout
+from feduca.tasks.data.batches import Plan
+from feduca.tasks.data.pool import Pool
+from feduca.tasks.engines import optimisers
+from feduca.tasks.engines.gpu.graphs import AutogradTrainers
+from feduca.tasks.engines.optimisers import Optimiser
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.networks import CNN, MLP, StackedModel, kernels_module
-from feduca.tasks.optimisers import Optimiser
-from feduca.tasks.pool import Pool
+from feduca.tasks.models.layout import Layout
+from feduca.tasks.models.networks import CNN, MLP, StackedModel, kernels_module
 from feduca.types import LocalSpec
 
 if TYPE_CHECKING:
-    from feduca.tasks.fused import Trainers
+    from feduca.tasks.engines.gpu.fused import Trainers
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ class Sequential:
     def _one(self, theta: Tensor, k: int, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
         entries = {name: value.clone() for name, value in self.layout.unpack(theta).items()}
         params = [entries[name].requires_grad_() for name in self.layout.names[: self.layout.trained]]
-        pull = None if anchor is None else list(self.layout.unpack(anchor).values())[: self.layout.trained]
+        pull = None if anchor is None else self._trained(anchor)
+        drift, free = (None if x is None else self._trained(x[k]) for x in (plan.drift, plan.free))
         lr = spec.lr if plan.rates is None else float(plan.rates[k])
         if spec.optimiser == "adam":
             optimiser = torch.optim.Adam(params, lr=lr, betas=optimisers.ADAM_BETAS, eps=optimisers.ADAM_EPSILON)
@@ -150,11 +151,19 @@ class Sequential:
                             p.grad = torch.zeros_like(p)
                         if pull is not None and spec.prox:
                             p.grad.add_(p - pull[i], alpha=spec.prox)
+                        if drift is not None:
+                            p.grad.add_(drift[i])
                         p.grad.add_(p, alpha=spec.weight_decay)
+                        if free is not None:
+                            p.grad.mul_(free[i])
                 if spec.clip:
                     nn.utils.clip_grad_norm_(params, spec.clip)
                 optimiser.step()
         return self.layout.pack({name: value.detach() for name, value in entries.items()})
+
+    def _trained(self, theta: Tensor) -> list[Tensor]:
+        """The trained parts of one flat vector."""
+        return list(self.layout.unpack(theta).values())[: self.layout.trained]
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
         self.module.eval()
@@ -197,7 +206,7 @@ class Stacked:
         if not (self.pool.x.is_cuda and model is not None and spec.optimiser == "sgd"):
             return None
         if isinstance(model, MLP | CNN) and kernels_module():
-            from feduca.tasks import fused
+            from feduca.tasks.engines.gpu import fused
 
             if fused.fits(model, self.layout, self.criterion, spec):
                 if "fused" not in self.kept:
@@ -215,10 +224,10 @@ class Stacked:
 
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
         optimisers.check(spec)
-        if trainers := self._graphs(spec):
+        if plan.is_plain and (trainers := self._graphs(spec)):
             return trainers.train(theta, plan, spec, anchor)
         if isinstance(model := self.native, MLP) and self.pool.x.device.type == "cpu":
-            from feduca.tasks import compiled  # numba, only where it is needed
+            from feduca.tasks.engines import cpu as compiled  # numba, only where it is needed
 
             if compiled.fits(model, self.layout, self.pool, self.criterion, plan, spec):
                 return compiled.train(model, self.pool, theta, plan, spec, anchor)
@@ -227,9 +236,12 @@ class Stacked:
         entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}
         trained = self.layout.names[: self.layout.trained]
         params = [entries[name].requires_grad_() for name in trained]
-        pull = None if anchor is None else [self.layout.unpack(anchor)[name] for name in trained]
+        pull, drift, free = (
+            None if x is None else [self.layout.unpack(x)[name] for name in trained]
+            for x in (anchor, plan.drift, plan.free)
+        )
         rates = None if plan.rates is None else torch.as_tensor(plan.rates, dtype=torch.float32, device=theta.device)
-        optimiser = Optimiser(spec, params, pull, lr=rates)
+        optimiser = Optimiser(spec, params, pull, lr=rates, drift=drift, free=free)
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(0))

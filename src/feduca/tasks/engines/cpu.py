@@ -17,12 +17,12 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from feduca.tasks.batches import Plan
-from feduca.tasks.layout import Layout
+from feduca.tasks.data.batches import Plan
+from feduca.tasks.data.pool import Pool
+from feduca.tasks.engines.optimisers import CLIP_EPSILON
 from feduca.tasks.metrics import Criterion, is_plain
-from feduca.tasks.networks import MLP
-from feduca.tasks.optimisers import CLIP_EPSILON
-from feduca.tasks.pool import Pool
+from feduca.tasks.models.layout import Layout
+from feduca.tasks.models.networks import MLP
 from feduca.types import LocalSpec
 
 
@@ -35,6 +35,7 @@ def fits(module: MLP, layout: Layout, pool: Pool, criterion: Criterion, plan: Pl
         and layout.only(names)
         and is_plain(criterion, spec)
         and plan.augment is None
+        and plan.is_plain
         and (x := pool.ready()) is not None
         and x.dtype == torch.float32
         and pool.y.dtype == torch.int64

@@ -1,7 +1,7 @@
 """One optimiser step for K models at once: every tensor carries a leading client axis.
 
-The order is that of the usual PyTorch recipe: gradient, plus the proximal pull, plus weight decay, then the clip by the
-norm over all of a client's parameters, then momentum or Adam.
+The order is that of the usual PyTorch recipe: gradient, plus the proximal pull and a drift, plus weight decay, then the clip by
+the norm over all of a client's parameters, then momentum or Adam.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Optimiser:
     anchor: list[Tensor] | None = None
     state: list[list[Tensor]] = field(default_factory=list)
     steps: int = 0
+    drift: list[Tensor] | None = None  # added to every gradient
+    free: list[Tensor] | None = None  # what every gradient is multiplied by: 0 where nothing moves
     lr: Tensor | None = None  # on the device, where it changes under a captured graph; else the spec's
 
     @torch.no_grad()
@@ -69,9 +71,15 @@ class Optimiser:
         if self.anchor is not None and spec.prox:
             for p, g, a in zip(self.params, grads, self.anchor):
                 g.add_(p - a, alpha=spec.prox)
+        if self.drift is not None:
+            for g, d in zip(grads, self.drift):
+                g.add_(d)
         if spec.weight_decay:
             for p, g in zip(self.params, grads):
                 g.add_(p, alpha=spec.weight_decay)
+        if self.free is not None:
+            for g, f in zip(grads, self.free):
+                g.mul_(f)
         scale = active
         if spec.clip:
             scale = (spec.clip / (norms(grads) + CLIP_EPSILON)).clamp_(max=1.0)

@@ -6,14 +6,15 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from torch import nn
 
 from feduca.errors import ConfigError
-from feduca.tasks.datasets.base import folder
-from feduca.tasks.networks import CNN, MLP, StackedModel
-from feduca.tasks.resnet import FILES, ResNet18, published, take
-from feduca.tasks.text import BiLSTM
+from feduca.tasks.data.base import folder
+from feduca.tasks.models.bilstm import BiLSTM
+from feduca.tasks.models.networks import CNN, MLP, StackedModel
+from feduca.tasks.models.resnet import FILES, ResNet18, chosen, published, take
 
 __all__ = ["CNN", "MLP", "NAMES", "BiLSTM", "ResNet18", "StackedModel", "factory"]
 
@@ -38,11 +39,13 @@ def factory(
     hidden: Sequence[int] | None = None,
     vocabulary: int = 0,
     data_dir: str | None = None,
+    weights: str | None = None,
 ) -> tuple[Callable[[], nn.Module], str]:
     """A function that makes the model called `name`, and where its weights come from.
 
     `shape` is that of one example as a model sees it, `vocabulary` how many word numbers there are where it is a text;
-    `hidden` sets the hidden layers of mlp and cnn. ImageNet weights are looked for in the data directory.
+    `hidden` sets the hidden layers of mlp and cnn. A resnet18 starts from the file `weights`; unset, ImageNet's are looked for in
+    the data directory.
     """
     inputs, is_image = math.prod(shape), len(shape) == 3
     if name not in NAMES:
@@ -68,11 +71,14 @@ def factory(
         return (lambda: CNN(shape, sizes, classes)), SCRATCH
     if name == "bilstm":
         return (lambda: BiLSTM(vocabulary, classes)), SCRATCH
-    return _resnet(shape[0], classes, data_dir)
+    return _resnet(shape[0], classes, data_dir, weights)
 
 
-def _resnet(channels: int, classes: int, data_dir: str | None) -> tuple[Callable[[], nn.Module], str]:
-    found = published(folder(data_dir)) if channels == 3 else None
+def _resnet(
+    channels: int, classes: int, data_dir: str | None, weights: str | None
+) -> tuple[Callable[[], nn.Module], str]:
+    found = published(folder(data_dir)) if weights is None and channels == 3 else None
+    found = found if weights is None else chosen(Path(weights))
     if found is None:
         why = f"no ImageNet weights: {FILES[0]} is not in {folder(data_dir)}, and torchvision has none"
         _tell(f"resnet18 starts {SCRATCH}: {why if channels == 3 else 'ImageNet weights are for colour images'}")

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from feduca.tasks.networks import Dense, Params, StackedModel, dense
-from feduca.tasks.recurrence import recur
+from feduca.tasks.models.networks import Dense, Params, StackedModel, dense
+from feduca.tasks.models.recurrence import recur
 
 ALIGN = 8  # a word's row has a multiple of this many numbers, as fast products want
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from feduca.tasks.networks import kernels_at
+from feduca.tasks.models.networks import kernels_at
 
 ALIGN = 8  # a window's row has a multiple of this many numbers, as fast products want
 

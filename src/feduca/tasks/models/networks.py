@@ -180,10 +180,10 @@ def on_gpu(x: Tensor) -> bool:
 
 
 @functools.cache
-def kernels_module(name: str = "kernels") -> ModuleType | None:
+def kernels_module(name: str = "convolution_kernels") -> ModuleType | None:
     """The Triton kernels in the module called `name`, or None where Triton is not installed."""
     try:
-        return importlib.import_module(f"feduca.tasks.{name}")
+        return importlib.import_module(f"feduca.tasks.engines.gpu.{name}")
     except ImportError:
         return None
 

@@ -6,6 +6,7 @@ scale and shift of each BatchNorm become the GroupNorm's, running statistics and
 
 from __future__ import annotations
 
+import hashlib
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from feduca.errors import DataError
-from feduca.tasks import networks
-from feduca.tasks.convolution import Windows, convolve
-from feduca.tasks.networks import Dense, Params, StackedModel, dense, kernels_at
+from feduca.tasks.models import networks
+from feduca.tasks.models.convolution import Windows, convolve
+from feduca.tasks.models.networks import Dense, Params, StackedModel, dense, kernels_at
 
 NORM_GROUPS = 2
 EPSILON = 1e-5
@@ -138,16 +139,36 @@ def _norm(params: Params, name: str, x: Tensor, other: Tensor | None = None, rel
 def published(data_dir: Path) -> tuple[dict[str, Tensor], str] | None:
     """torchvision's ImageNet state dict: its file in the data directory, else torchvision's; None without either."""
     for name in FILES:
-        path = data_dir / name
-        if path.is_file():
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True), f"ImageNet ({name})"
-            except Exception as error:  # torch raises many kinds for a damaged file
-                raise DataError(
-                    f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again"
-                ) from error
+        if (path := data_dir / name).is_file():
+            return _state(path), f"ImageNet ({name})"
     state = None if _unreachable else _fetched()
     return None if state is None else (state, "ImageNet (torchvision)")
+
+
+def chosen(path: Path) -> tuple[dict[str, Tensor], str]:
+    """A state dict of the user's: a file of PyTorch's, or a safetensors file as `feduca export` writes them."""
+    if not path.is_file():
+        raise DataError(f"task.weights: there is no file {path}; give one, or leave task.weights out")
+    state = _tensors(path) if path.suffix == ".safetensors" else _state(path)
+    return state, f"{path.name} ({hashlib.sha256(path.read_bytes()).hexdigest()[:12]})"
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, by name."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file as load
+
+    try:
+        return load(path)
+    except SafetensorError as error:
+        raise DataError(f"{path} is not a safetensors file ({error}): export the model again") from error
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise DataError(f"{path} is not a state dict ({str(error).splitlines()[0][:100]}): fetch it again") from error
 
 
 _unreachable: list[bool] = []  # that a download has failed: it is tried once, not once for every run of a study
@@ -178,6 +199,6 @@ def take(model: ResNet18, state: Mapping[str, Tensor], source: str) -> None:
         if name not in state or state[name].shape != own[name].shape:
             seen = tuple(state[name].shape) if name in state else "missing"
             raise DataError(
-                f"{source}: {name} is {seen}, not {tuple(own[name].shape)}: use torchvision's resnet18 file"
+                f"{source}: {name} is {seen}, not {tuple(own[name].shape)}: use torchvision's resnet18 file, or one of this model"
             )
     model.load_state_dict({name: state[name] for name in wanted}, strict=False)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from feduca.tasks.layout import Layout
-from feduca.tasks.optimisers import per_client
+from feduca.tasks.engines.optimisers import per_client
+from feduca.tasks.models.layout import Layout
 
 ALIGN = 16  # the small ones are filled up to a multiple of this many numbers
 SMALL = 4096  # parameters with up to this many numbers lie, and are moved, together

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from feduca.tasks import kernels, step_kernels
-from feduca.tasks.batches import Plan
-from feduca.tasks.capture import captured
-from feduca.tasks.kernels import ConvShape
-from feduca.tasks.layout import Layout
+from feduca.tasks.data.batches import Plan
+from feduca.tasks.data.pool import Pool
+from feduca.tasks.engines.gpu import convolution_kernels as kernels
+from feduca.tasks.engines.gpu import step_kernels
+from feduca.tasks.engines.gpu.capture import captured
+from feduca.tasks.engines.gpu.convolution_kernels import ConvShape
+from feduca.tasks.engines.gpu.recent import KEPT, recent
+from feduca.tasks.engines.optimisers import hyper
 from feduca.tasks.metrics import Criterion, is_plain
-from feduca.tasks.networks import CNN, MLP
-from feduca.tasks.optimisers import hyper
-from feduca.tasks.pool import Pool
-from feduca.tasks.recent import KEPT, recent
+from feduca.tasks.models.layout import Layout
+from feduca.tasks.models.networks import CNN, MLP
 from feduca.types import LocalSpec
 
 ALIGN = 64  # parameters start at multiples of this many numbers, as fast products want

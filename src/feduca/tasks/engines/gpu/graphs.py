@@ -12,15 +12,15 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from feduca.tasks.batches import Plan
-from feduca.tasks.buffers import Buffers, Unreached
-from feduca.tasks.capture import captured
-from feduca.tasks.layout import Layout
+from feduca.tasks.data.batches import Plan
+from feduca.tasks.data.pool import Pool
+from feduca.tasks.engines.gpu.buffers import Buffers, Unreached
+from feduca.tasks.engines.gpu.capture import captured
+from feduca.tasks.engines.gpu.recent import KEPT, recent
+from feduca.tasks.engines.optimisers import Optimiser, hyper
 from feduca.tasks.metrics import Criterion, objective
-from feduca.tasks.networks import StackedModel, kernels_at
-from feduca.tasks.optimisers import Optimiser, hyper
-from feduca.tasks.pool import Pool
-from feduca.tasks.recent import KEPT, recent
+from feduca.tasks.models.layout import Layout
+from feduca.tasks.models.networks import StackedModel, kernels_at
 from feduca.types import LocalSpec
 
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from feduca.tasks.convolution import Windows
+    from feduca.tasks.models.convolution import Windows
 
 TILE = 4096  # numbers that one program moves
 TYPES = (torch.float32, torch.bfloat16)

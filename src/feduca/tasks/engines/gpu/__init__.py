@@ -1,0 +1,1 @@
+"""Training on a GPU: CUDA graphs and Triton kernels. Imported only where they are used."""
