@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from feduca.flower.app import App, RecipeApp
     from feduca.flower.client import client_app
     from feduca.flower.federation import FlowerFederation
+    from feduca.flower.rational_client import rational
     from feduca.flower.server import server_app
-    from feduca.flower.strategy import FedUCAStrategy, rational
+    from feduca.flower.strategy import FedUCAStrategy
 
 _HOME = {
     "App": "app",
@@ -23,7 +24,7 @@ _HOME = {
     "server_app": "server",
     "FlowerFederation": "federation",
     "FedUCAStrategy": "strategy",
-    "rational": "strategy",
+    "rational": "rational_client",
 }
 
 __all__ = ["App", "FedUCAStrategy", "FlowerFederation", "RecipeApp", "client_app", "rational", "server_app"]

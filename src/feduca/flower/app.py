@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from feduca.config import Recipe
-from feduca.config import load as load_recipe
+from feduca.client.requests import Predict, Train
 from feduca.errors import ConfigError
-from feduca.experiment import make_task
-from feduca.types import Array, Floats, Ints, LocalSpec, Scores, Task
+from feduca.recipes.build import make_task
+from feduca.recipes.schema import Recipe
+from feduca.recipes.schema import load as load_recipe
+from feduca.types import Array, Floats, Ints, LocalSpec, Predictions, Scores, Task
 
 
 class Model(Protocol):
@@ -76,6 +77,9 @@ class OneSilo:
         self.examples = np.asarray(task.examples)[self._row : self._row + 1]
         self.parameters, self.size = task.parameters, task.size
         self.criterion = getattr(task, "criterion", None)
+        for name in ("parameter_names", "norm_names"):
+            if (told := getattr(task, name, None)) is not None:
+                setattr(self, name, told)
         for name in ("validation_examples", "test_examples"):
             if (counted := getattr(task, name, None)) is not None:
                 setattr(self, name, np.asarray(counted)[self._row : self._row + 1])
@@ -84,15 +88,34 @@ class OneSilo:
         return self._task.init(seed)
 
     def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
+        self,
+        theta: Array,
+        clients: Ints,
+        spec: LocalSpec,
+        round: int,
+        seed: int | Ints,
+        anchor: Array | None = None,
+        rates: Floats | None = None,
+        drift: Array | None = None,
+        free: Array | None = None,
     ) -> Array:
-        return self._task.train(theta, self._rows(clients), spec, round, seed, anchor)
+        asked = Train(theta, self._rows(clients), spec, round, seed, anchor, rates, drift, free)
+        return asked.on(self._task)
 
     def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
         return self._task.evaluate(theta, self._rows(clients), split)
 
+    @property
+    def answers(self) -> Any:
+        """Example by example, where the task says so much."""
+        of = getattr(self._task, "answers", None)
+        return None if of is None else lambda theta, clients, split: of(theta, self._rows(clients), split)
+
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
         return self._task.along(start, end, places, self._rows(clients), split)
+
+    def predict(self, theta: Array, clients: Ints, split: str) -> Predictions:
+        return Predict(theta, self._rows(clients), split).on(self._task)
 
     def test(self, theta: Array) -> Scores | None:
         return self._task.test(theta)

@@ -9,6 +9,7 @@ import json
 import os
 import ssl
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +17,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from feduca._version import __version__
-from feduca.doctor import Finding
+from feduca.core.finding import Finding
 from feduca.errors import FeducaError, InputError
-from feduca.flower import certificates, deploy
+from feduca.flower import approval, certificates, control, deploy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
+from feduca.flower.keys import Keys
+from feduca.flower.processes import environment
 
 SOON = dt.timedelta(days=30)
+RENEW = "where ca/ is kept: `feduca deploy renew FOLDER`; an authority that expires needs a new `deploy init`"
 CLOCKS = 60.0  # seconds that clocks may differ; Flower's signed requests are refused beyond about that
 
 
@@ -43,7 +47,7 @@ def examine(folder: Path, *, exchange: bool = False) -> list[Finding]:
     for path in servers:
         server = folders.read_server(path)
         findings += _tried("server", lambda server=server: _server(server))
-        findings += _tried("connection", lambda server=server: _connection(f"127.0.0.1:{server.port}", server.path))
+        findings += _tried("connection", lambda server=server: _connection(*server.local, server.path))
         findings += _tried("keys", lambda server=server: _keys(server))
         if exchange:
             findings += _tried("exchange", lambda server=server: _exchange(server))
@@ -51,7 +55,7 @@ def examine(folder: Path, *, exchange: bool = False) -> list[Finding]:
         silo = folders.read_silo(path)
         findings += _tried(silo.name, lambda silo=silo: _silo(silo))
         if not servers:
-            findings += _tried(silo.name, lambda silo=silo: _connection(silo.superlink, silo.path))
+            findings += _tried(silo.name, lambda silo=silo: _connection(*silo.server, silo.path))
     return findings
 
 
@@ -88,7 +92,9 @@ def _server(server: ServerFolder) -> Iterator[Finding]:
     certificate = certificates.read(server.path / "server.crt")
     hosts = certificates.hosts_of(certificate)
     good = server.host in hosts
-    remedy = f"issue one for {server.host}: `feduca deploy init --address {server.address}` in a new folder"
+    remedy = (
+        f"where ca/ is kept: `feduca deploy renew FOLDER --host {server.host}`, then copy server.crt and server.key"
+    )
     yield Finding("server certificate's names", good, ", ".join(hosts) or "none", remedy)
     signed = certificates.signed_by(certificate, certificates.read(server.path / "ca.crt"))
     yield Finding(
@@ -96,6 +102,8 @@ def _server(server: ServerFolder) -> Iterator[Finding]:
     )
     yield _expiry("server certificate", certificate.not_valid_after_utc)
     yield from _private(server.path / "server.key")
+    if (server.path / "superlink.db").is_file():
+        yield from _private(server.path / "superlink.db", "server", "database")
     recipe = deploy.recipe_of(server)
     yield Finding("recipe", True, f"{recipe.name} ({recipe.hash()}), {recipe.rounds} rounds")
     out = deploy.out_of(server)
@@ -114,12 +122,41 @@ def _silo(silo: SiloFolder) -> Iterator[Finding]:
         yield Finding(
             f"{silo.name} {word}", False, f"{silo.state / word} is there", "remove it to take part", optional=True
         )
+    yield from _data(silo)
     log = silo.state / "log.jsonl"
     if log.is_file():
-        last = json.loads(log.read_text().splitlines()[-1])
+        last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        if "round" in last and last["decision"] != "failed":
+            seen = f"round {last['round']}: {last['decision']}, {last['reason']}"
+            yield Finding(f"{silo.name} last decision", True, seen)
+        else:
+            yield Finding(
+                f"{silo.name} last message", False, f"{last['decision']}: {last['reason']}", f"see {log}", optional=True
+            )
+
+
+def _data(silo: SiloFolder) -> Iterator[Finding]:
+    """The approved app, and whether it reads this silo's data."""
+    what = f"{silo.name}'s app"
+    remedy = f"look at it and approve it: `feduca deploy approve {silo.path}`"
+    if (silo.path / approval.PROPOSED).is_file():
+        yield Finding(what, False, "the server sent another one than was approved", remedy, optional=True)
+    if not silo.app:
+        yield Finding(what, False, "none is approved", remedy)
+        return
+    command = [sys.executable, "-m", "feduca.flower.rehearse", str(silo.path)]
+    env = environment(silo.path / "flwr")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, encoding="utf-8", timeout=300)
+    try:
+        told = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        told = {"error": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+    if "error" in told:
         yield Finding(
-            f"{silo.name} last decision", True, f"round {last['round']}: {last['decision']}, {last['reason']}"
+            f"{silo.name}'s data", False, told["error"], f"mend [config] in {silo.path}/silo.toml, or the data"
         )
+    elif "examples" in told:
+        yield Finding(f"{silo.name}'s data", True, f"{told['examples']} examples")
 
 
 def _authority(path: Path, name: str = "server") -> Iterator[Finding]:
@@ -129,27 +166,28 @@ def _authority(path: Path, name: str = "server") -> Iterator[Finding]:
 def _expiry(what: str, until: dt.datetime) -> Finding:
     left = until - dt.datetime.now(dt.UTC)
     if left < dt.timedelta(0):
-        return Finding(what, False, f"expired on {until:%Y-%m-%d}", "issue a new one")
-    return Finding(what, left > SOON, f"valid until {until:%Y-%m-%d}", "issue a new one soon", optional=True)
+        return Finding(what, False, f"expired on {until:%Y-%m-%d}", RENEW)
+    return Finding(what, left > SOON, f"valid until {until:%Y-%m-%d}", RENEW, optional=True)
 
 
-def _private(path: Path, name: str = "server") -> Iterator[Finding]:
+def _private(path: Path, name: str = "server", what: str = "key") -> Iterator[Finding]:
     if not path.is_file():
-        yield Finding(f"{name}'s key", False, f"no {path}", "copy the folder again, with all its files")
+        yield Finding(f"{name}'s {what}", False, f"no {path}", "copy the folder again, with all its files")
         return
     mode = stat.S_IMODE(path.stat().st_mode)
-    yield Finding(f"{name}'s key", mode & 0o077 == 0, f"mode {mode:o}", f"chmod 600 {path}")
+    yield Finding(f"{name}'s {what}", mode & 0o077 == 0, f"mode {mode:o}", f"chmod 600 {path}")
 
 
-def _connection(address: str, path: Path) -> Iterator[Finding]:
-    """Is the SuperLink there, is it the one we trust, and what does its clock say?"""
-    host, _, port = address.rpartition(":")
+def _connection(host: str, port: int, path: Path) -> Iterator[Finding]:
+    """Is the SuperLink there, is it the one we trust, is its control interface closed, and what does its clock say?"""
+    address = f"{host}:{port}"
     context = ssl.create_default_context(cafile=str(path / "ca.crt"))
-    connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=context)
+    connection = http.client.HTTPSConnection(host, port, timeout=5, context=context)
     before = time.time()
     try:
-        connection.request("GET", "/")
-        date = connection.getresponse().getheader("date")
+        connection.request("POST", "/v1/control/list-nodes", b"", {"content-type": "application/x-protobuf"})
+        answer = connection.getresponse()
+        date = answer.getheader("date")
     except ssl.SSLCertVerificationError as error:
         remedy = (
             "this is not the SuperLink that ca.crt vouches for under that name; check the address and copy ca.crt again"
@@ -163,15 +201,27 @@ def _connection(address: str, path: Path) -> Iterator[Finding]:
     finally:
         connection.close()
     yield Finding("SuperLink", True, f"{address} answers, and its certificate is good")
+    remedy = (
+        "whoever reaches this port runs code on the server and every silo: start the SuperLink with server/start.sh"
+    )
+    yield Finding("control interface", answer.status == 404, f"{answer.status} at {address}", remedy)
     if date is not None:
         away = abs(email.utils.parsedate_to_datetime(date).timestamp() - (before + time.time()) / 2)
-        yield Finding("clocks", away < CLOCKS, f"{away:.0f} s apart", "set both machines' clocks (NTP)")
+        remedy = "set the one that is off (NTP); the server refuses requests signed by a clock that is ahead or minutes behind"
+        yield Finding("clocks", away < CLOCKS, f"this machine's and the server's are {away:.0f} s apart", remedy)
 
 
 def _keys(server: ServerFolder) -> Iterator[Finding]:
-    if not deploy.reachable(f"127.0.0.1:{server.port}"):
+    if not deploy.reachable(server):
         return
-    known = deploy.registered(server)
+    belong = Keys(server.path / "keys").names()
+    for node in control.nodes(server):
+        if node.public_key not in belong:
+            remedy = (
+                "a key is missing in server/keys, or a stranger was registered; start.sh, started again, removes it"
+            )
+            yield Finding("unknown node", False, f"{node.name or 'no name'} ({node.node_id}), {node.status}", remedy)
+    known = control.registered(server)
     for path in sorted((server.path / "keys").glob("*.pub")):
         status = known.get(path.stem)
         if status is None:
@@ -193,7 +243,7 @@ def _exchange(server: ServerFolder) -> Iterator[Finding]:
             yield Finding("exchange", False, f"run {number} gave no answer within 120 s", "see server/superlink.log")
             return
         time.sleep(0.3)
-    told = json.loads(result.read_text())
+    told = json.loads(result.read_text(encoding="utf-8"))
     result.unlink()
     for silo in told["silos"]:
         away = abs(silo["clock"] - silo["heard"])

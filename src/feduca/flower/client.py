@@ -7,41 +7,48 @@ configures it with `--node-config`: `silo` (its name), `folder` (where it keeps 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
 from feduca._version import __version__
 from feduca.errors import ConfigError
-from feduca.experiment import behaviour_of, check_confidence
 from feduca.flower import codec
 from feduca.flower.app import App, OneSilo
+from feduca.flower.failures import discreet
+from feduca.flower.mods import around_models
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
+from feduca.recipes.build import behaviour_of, check_confidence
 
 
-def client_app(app: App) -> ClientApp:
-    """The ClientApp of `app`."""
+def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
+    """The ClientApp of `app`; `mods` of Flower's, such as `LocalDpMod`, work on the models that silos send."""
     flower = ClientApp()
 
     @flower.query()
     def hello(message: Message, context: Context) -> Message:
-        name, _ = identity(context.node_config)
-        codec._config(message.content, "hello")
-        return Message(codec.hello_reply(introduce(app, name, context.node_config)), reply_to=message)
+        name, folder = identity(context.node_config)
+        with discreet(folder, silo=name):
+            codec._config(message.content, "hello")
+            return Message(codec.hello_reply(introduce(app, name, context.node_config)), reply_to=message)
 
-    @flower.train()
+    @flower.train(mods=[around_models(mod) for mod in mods])
     def train(message: Message, context: Context) -> Message:
         name, folder = identity(context.node_config)
-        index = int(dict(message.content["announcement"]).get("client", 0))  # type: ignore[call-overload]
-        task = OneSilo(app.silo(name, index, context.node_config), name)
-        asked = codec.read_announcement(message.content, name, task.size)
-        how = behaviour_of(app.recipe, app.recipe.seeds[0], task)
-        answer = respond(name, SiloStore(folder), task, how, asked)
-        return Message(codec.report(answer.report, asked.run, name, leave=answer.leave), reply_to=message)
+        with discreet(folder, silo=name, round=message.metadata.group_id):
+            index = int(dict(message.content["announcement"]).get("client", 0))  # type: ignore[call-overload]
+            task = OneSilo(app.silo(name, index, context.node_config), name)
+            asked = codec.read_announcement(message.content, name, task.size)
+            how = behaviour_of(app.recipe, app.recipe.seeds[0], task)
+            answer = respond(name, SiloStore(folder), task, how, asked)
+            goes = {"leave": answer.leave, "erase": answer.erase}
+            content = codec.report(answer.report, asked.run, name, **goes, share=how.share)
+            return Message(content, reply_to=message)
 
     return flower
 

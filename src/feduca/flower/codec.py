@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from feduca.core.messages import NAMES
+from feduca.core.share import Share
 from feduca.errors import InputError, RunError
 from feduca.federation.replay import pack
 from feduca.flower.vectors import numbers
-from feduca.gate import Malformed, parse
-from feduca.messages import NAMES
+from feduca.trust.gate import Malformed, parse
 from feduca.types import JOINED, Announcements, LocalSpec, Reports
 
 PROTOCOL = 1
@@ -94,7 +95,10 @@ def announcement(asked: Announcements, silo: str) -> RecordDict:
         "s": [float(x) for x in asked.s],
         "local": json.dumps(asdict(asked.local)),
     }
-    return RecordDict({"theta": wrapped(theta), "announcement": ConfigRecord(words)})
+    content = RecordDict({"theta": wrapped(theta), "announcement": ConfigRecord(words)})
+    if asked.control is not None:
+        content["control"] = wrapped(host(asked.control))
+    return content
 
 
 def read_announcement(content: RecordDict, silo: str, size: int) -> Announcements:
@@ -113,13 +117,16 @@ def read_announcement(content: RecordDict, silo: str, size: int) -> Announcement
             alpha_announced=np.array([float(words["alpha_announced"])]),
             s=np.array(words["s"], dtype=float),
             local=LocalSpec(**json.loads(words["local"])),
+            control=_model(content, size, "control") if "control" in content else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"the announcement is damaged: {type(error).__name__} {error}") from None
 
 
-def report(answer: Reports, run: str, silo: str, *, leave: bool = False) -> RecordDict:
-    """What one silo answers. Only who joins sends a model."""
+def report(
+    answer: Reports, run: str, silo: str, *, leave: bool = False, erase: bool = False, share: Share | None = None
+) -> RecordDict:
+    """What one silo answers. Only who joins sends a model, and of that only what is shared."""
     arrays, words = pack(answer)
     theta, client = arrays.pop("theta"), arrays.pop("clients")
     body = {"words": words, "numbers": {name: value.tolist() for name, value in arrays.items()}}
@@ -131,19 +138,22 @@ def report(answer: Reports, run: str, silo: str, *, leave: bool = False) -> Reco
         "client": int(client[0]),
         "status": answer.status[0],
         "leave": leave,
+        "erase": erase,
         "body": json.dumps(body),
     }
     content = RecordDict({"report": ConfigRecord(head)})
     if answer.status[0] == JOINED:
-        content["theta"] = wrapped(theta[0])
+        content["theta"] = wrapped(theta[0] if share is None else theta[0][share.mask])
     return content
 
 
-def read_report(content: RecordDict, asked: Announcements, silo: str, curve: int) -> tuple[Reports, bool]:
+def read_report(
+    content: RecordDict, asked: Announcements, silo: str, curve: int, share: Share | None = None
+) -> tuple[Reports, bool]:
     """The report, and whether the silo leaves for good; ProtocolError unless it is exactly what was asked for.
 
-    `asked` is what this one silo was told, `curve` how many numbers describe a utility curve. Here a message is taken apart; what
-    it says is judged by the gate.
+    `asked` is what this one silo was told, `curve` how many numbers describe a utility curve, `share` what of a model travels.
+    Here a message is taken apart; what it says is judged by the gate.
     """
     words = _config(content, "report")
     if words.get("silo") != silo:
@@ -151,7 +161,10 @@ def read_report(content: RecordDict, asked: Announcements, silo: str, curve: int
     text = words.get("body", "")
     if not isinstance(text, str) or len(text) > LARGEST_TEXT:
         raise ProtocolError(f"the report's text has {len(str(text))} characters, at most {LARGEST_TEXT} are read")
-    theta = _model(content, len(asked.theta)) if "theta" in content else None
+    theta = None
+    if "theta" in content:
+        theta = _model(content, len(asked.theta) if share is None else int(share.mask.sum()))
+        theta = theta if share is None else _filled(theta, host(asked.theta), share)
     if theta is not None and not np.isfinite(theta).all():
         raise ProtocolError("the model has entries that are not finite numbers")
     try:
@@ -174,6 +187,18 @@ def read_report(content: RecordDict, asked: Announcements, silo: str, curve: int
     return report, bool(words.get("leave", False))
 
 
+def _filled(theta: np.ndarray, announced: np.ndarray, share: Share) -> np.ndarray:
+    """What a silo sent of its model, in the places where it belongs; the rest as announced."""
+    whole = announced.astype(theta.dtype)
+    whole[share.mask] = theta
+    return whole
+
+
+def wants_erasure(content: RecordDict) -> bool:
+    """Whether a silo that leaves asks that nothing of what it sent is kept; of a report that was read already."""
+    return bool(_config(content, "report").get("erase", False))
+
+
 def _one(name: str, value: object) -> Any:
     """The one entry of a list: what travels is a report of many, with one silo in it."""
     if not isinstance(value, list) or len(value) != 1:
@@ -192,8 +217,8 @@ def _config(content: RecordDict, name: str) -> Mapping[str, Any]:
     return words
 
 
-def _model(content: RecordDict, size: int) -> np.ndarray:
-    record = content.get("theta")
+def _model(content: RecordDict, size: int, name: str = "theta") -> np.ndarray:
+    record = content.get(name)
     if not isinstance(record, ArrayRecord) or list(record) != ["theta"]:
         raise ProtocolError("the message holds no model called 'theta', or more than one")
     try:

@@ -1,8 +1,9 @@
 """Silos behind a Flower Grid, as a Federation: one message per silo and round.
 
 Nodes that nobody has met are asked who they are beside the round's own messages, and belong from the next round on. A node may
-only speak for the silo whose key it was registered with (where the SuperLink knows names), never for one that another live node
-speaks for. Errors and silence become `absent`, anything malformed `refused`, each with its reason; no silo can stop a round.
+only speak for the silo whose key in `keys/` it holds (elsewhere: whose name it was registered with), never for one that another
+live node speaks for. Errors and silence become `absent`, anything malformed `refused`, each with its reason; no silo can stop a
+round.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from dataclasses import dataclass
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
+from feduca.core.messages import alone, silent, together
+from feduca.core.share import Share
 from feduca.errors import RunError
 from feduca.flower import codec
+from feduca.flower.failures import heard
+from feduca.flower.keys import Keys
 from feduca.flower.register import Member, Register
-from feduca.messages import alone, silent, together
-from feduca.types import ABSENT, REFUSED, Announcements, Array, Reports
+from feduca.types import ABSENT, LEFT, REFUSED, Announcements, Array, Reports
 
 log = logging.getLogger("feduca")
 
@@ -35,7 +39,10 @@ class Patience:
 
 
 class FlowerFederation:
-    """Implements `types.Federation` over `grid`. `size` and `curve` are how long a model and a utility curve are."""
+    """Implements `types.Federation` over `grid`. `size` and `curve` are how long a model and a utility curve are.
+
+    `share` says what of a model travels.
+    """
 
     def __init__(
         self,
@@ -48,13 +55,15 @@ class FlowerFederation:
         curve: int,
         quorum: int = 1,
         patience: Patience | None = None,
+        keys: Keys | None = None,
+        share: Share | None = None,
     ) -> None:
         self.register = register
         self.heard: dict[str, tuple[codec.Hello, float]] = {}  # first answers, and when they were read
         self.events: list[str] = []  # what happened beside the rounds: arrivals, strangers turned away, ...
         self._grid, self._run, self._recipe = grid, run, recipe
-        self._size, self._curve = size, curve
-        self._quorum, self._patience = quorum, patience or Patience()
+        self._size, self._curve, self._share = size, curve, share
+        self._quorum, self._patience, self._keys = quorum, patience or Patience(), keys
         self._greeted: dict[str, int] = {}  # first exchanges under way: message -> node
         self._turned_away: dict[int, float] = {}  # node -> when
 
@@ -101,8 +110,15 @@ class FlowerFederation:
         self.register.add(met.values())
 
     def _online(self) -> dict[int, str]:
-        """Nodes that are there now, and the names they were registered with ('' where none)."""
-        return {node.node_id: getattr(node, "name", "") or "" for node in self._grid.get_nodes()}
+        """Nodes that are there now, and whose they are ('' where nobody knows).
+
+        Where there are `keys`, a node is whose key it holds, and nobody without one is ever asked, whatever is registered.
+        """
+        there = self._grid.get_nodes()
+        if self._keys is None:
+            return {node.node_id: getattr(node, "name", "") or "" for node in there}
+        names = self._keys.names()
+        return {node.node_id: names[node.public_key] for node in there if node.public_key in names}
 
     def _greet(self, online: Mapping[int, str], met: Set[int] = frozenset()) -> None:
         """Ask every unknown node who it is."""
@@ -125,7 +141,7 @@ class FlowerFederation:
                 continue
             try:
                 if reply.has_error():
-                    raise codec.ProtocolError(f"it answered with an error: {_why(reply)}")
+                    raise codec.ProtocolError(f"it answered with an error: {heard(reply)}")
                 hello = codec.read_hello(reply.content)
                 self.heard[hello.silo] = hello, time.time()
                 self._check(hello, online.get(node, ""))
@@ -164,7 +180,7 @@ class FlowerFederation:
         for place, client in enumerate(announcements.clients):
             member = self.register.members[int(client)]
             if member.left:
-                answers[place] = self._silent(announcements, place, ABSENT, "has left for good")
+                answers[place] = self._silent(announcements, place, LEFT, "has left for good")
             elif member.node not in online:
                 answers[place] = self._silent(announcements, place, ABSENT, "its node is not connected")
             else:
@@ -225,15 +241,20 @@ class FlowerFederation:
         client = int(asked.clients[place])
         member = self.register.members[client]
         if reply.has_error():
-            return self._silent(asked, place, ABSENT, f"failed: {_why(reply)}")
+            return self._silent(asked, place, ABSENT, f"failed: {heard(reply)}")
         try:
-            report, leave = codec.read_report(reply.content, alone(asked, place), member.name, self._curve)
+            told = alone(asked, place)
+            report, leave = codec.read_report(reply.content, told, member.name, self._curve, self._share)
         except codec.ProtocolError as error:
             self.note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
             return self._silent(asked, place, REFUSED, f"answer refused: {error}")
         if leave:
-            self.register.update(client, left=True)
-            self.note(f"round {asked.round}: {member.name} has left for good")
+            erased = codec.wants_erasure(reply.content)
+            self.register.update(client, left=True, erased=erased)
+            self.note(
+                f"round {asked.round}: {member.name} has left for good{'; its update is erased' if erased else ''}"
+            )
+            return self._silent(asked, place, LEFT, report.reason[0])
         return report
 
     def _silent(self, asked: Announcements, place: int, status: str, reason: str) -> Reports:
@@ -244,8 +265,3 @@ class FlowerFederation:
         """Something that happened beside the rounds."""
         log.info(what)
         self.events.append(what)
-
-
-def _why(reply: Message) -> str:
-    """The reason of an error reply, in one line."""
-    return " ".join((reply.error.reason or f"error {reply.error.code}").split())[:300]

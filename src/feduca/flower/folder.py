@@ -8,27 +8,44 @@ DIR/server/                     goes to the machine everybody can reach
     server.crt server.key ca.crt    TLS
     keys/NAME.pub               the silos' public keys, to be registered
 DIR/silos/NAME/                 goes to that silo's machine, and nowhere else
-    silo.toml                   its name, the SuperLink's address, what its task needs
+    silo.toml                   its name, the SuperLink's address, the approved app's fingerprint, what its task needs
     key key.pub ca.crt          it proves itself with `key`, and knows the SuperLink by `ca.crt`
+    approved.fab                the app it runs; no other one (approval.py)
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import shlex
 import shutil
+import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from feduca.config import Recipe
 from feduca.errors import ConfigError, InputError
-from feduca.folders import entries, is_folder
-from feduca.runs import without_none
+from feduca.recipes.folders import NATURAL, entries, is_folder
+from feduca.recipes.schema import Recipe
+from feduca.runs.directory import without_none
 
 APP_NAME = "feduca-deployment"
 MODULE = "deployed"
+
+SETTINGS: dict[str, Any] = {  # of the server app, as server.py reads them
+    "silos": 1,
+    "quorum": 1,
+    "round-timeout": 3600.0,
+    "silos-timeout": 600.0,
+    "patience": 3,
+    "out": "runs",
+    "again": False,
+    "folder": "",
+    "dry-run": False,
+}
+OURS = ("again", "folder", "dry-run")  # of one run; not in server.toml
 
 
 @dataclass(frozen=True)
@@ -37,7 +54,8 @@ class ServerFolder:
 
     path: Path
     address: str  # host:port that silos use
-    bind: str  # address the SuperLink listens on
+    bind: str  # address the front listens on
+    control: int  # port of the SuperLink itself, on this machine's loopback
     settings: dict[str, Any]  # of the server app
     silos: tuple[str, ...]
 
@@ -49,6 +67,11 @@ class ServerFolder:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
+    @property
+    def local(self) -> tuple[str, int]:
+        """Where the front is reached from its own machine."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind), self.port
+
 
 @dataclass(frozen=True)
 class SiloFolder:
@@ -58,17 +81,27 @@ class SiloFolder:
     name: str
     superlink: str
     port: int  # of the SuperNode's own local service
+    app: str = ""  # the approved app's fingerprint; none is approved where this is empty
     config: dict[str, Any] = field(default_factory=dict)
 
     @property
     def state(self) -> Path:
         return self.path / "state"
 
+    @property
+    def server(self) -> tuple[str, int]:
+        host, _, port = self.superlink.rpartition(":")
+        return host.strip("[]"), int(port)
+
 
 def silo_names(recipe: Recipe, count: int) -> list[str]:
-    """What the silos of a recipe's own data are called: as their files, or `silo-0`, ... where data are dealt."""
+    """What the silos of a recipe's own data are called: as their files, or where nature put them; `silo-0`, ... where dealt."""
     if is_folder(recipe.task.data):
         return list(entries(recipe.task.data)[0])
+    if recipe.task.data in NATURAL:
+        from feduca.tasks.data.natural import silos
+
+        return silos(recipe.task.data, recipe.task.data_dir)
     return [f"silo-{k}" for k in range(count)]
 
 
@@ -83,12 +116,14 @@ def init(
     out: str = "runs",
     app: Path | None = None,
     ports: Sequence[int] | None = None,
+    control: int | None = None,
     settings: dict[str, Any] | None = None,
     config: dict[str, dict[str, Any]] | None = None,
 ) -> Path:
     """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt.
 
-    `config` holds further entries for `server` and for single silos, such as where their data are.
+    `bind` is the address of the one interface to listen on, `control` the port of the SuperLink behind the front. `config` holds
+    further entries for `server` and for single silos, such as where their data are.
     """
     from feduca.flower import certificates
 
@@ -108,40 +143,39 @@ def init(
     server, ca = folder / "server", folder / "ca"
     for path in (ca, server / "keys", server / "app", folder / "silos"):
         path.mkdir(parents=True)
+    listen = bind or (host if host in ("127.0.0.1", "localhost") else "0.0.0.0")
+    _check_bind(listen)
     ca.chmod(0o700)
+    server.chmod(0o700)
     certificates.make_ca(ca)
-    certificates.issue_server(ca, server, list(dict.fromkeys([host, *hosts, "127.0.0.1", "localhost"])))
+    also = [] if listen in ("0.0.0.0", "::") else [listen]
+    certificates.issue_server(ca, server, list(dict.fromkeys([host, *hosts, *also, "127.0.0.1", "localhost"])))
     shutil.copy(ca / "ca.crt", server / "ca.crt")
     chosen = {
+        **{name: value for name, value in SETTINGS.items() if name not in OURS},
         "silos": len(names),
-        "quorum": 1,
-        "round-timeout": 3600.0,
-        "silos-timeout": 600.0,
-        "patience": 3,
         "out": out,
-        "again": False,
-        "folder": "",
-        "dry-run": False,
         **(settings or {}),
         **(config or {}).get("server", {}),
     }
     strangers = set(config or {}) - {"server", *names}
     if strangers:
         raise ConfigError(f"there is no silo {sorted(strangers)[0]!r}; it is server, {', '.join(names)}")
-    _write_app(server / "app", recipe, chosen, app)
-    listen = bind or (host if host in ("127.0.0.1", "localhost") else "0.0.0.0")
-    _toml(server / "server.toml", {"address": address, "bind": listen, "silos": names, "settings": chosen})
-    _script(server / "start.sh", 'exec feduca deploy superlink "$(dirname "$0")"')
-    _script(server / "run.sh", 'exec feduca deploy run "$(dirname "$0")" "$@"')
+    _write_app(server / "app", recipe, app)
+    port = int(address.rpartition(":")[2])
+    head = {"address": address, "bind": listen, "control": control or (port + 1 if port < 65535 else port - 1)}
+    _toml(server / "server.toml", {**head, "silos": names, "settings": chosen})
+    _script(server / "start.sh", 'deploy superlink "$(dirname "$0")"')
+    _script(server / "run.sh", 'deploy run "$(dirname "$0")" "$@"')
     for k, name in enumerate(names):
         add_silo(folder, name, None if ports is None else ports[k], (config or {}).get(name))
-    (folder / "README.md").write_text(_README.format(address=address, names=", ".join(names)))
+    (folder / "README.md").write_text(_README.format(address=address, names=", ".join(names)), encoding="utf-8")
     return folder
 
 
 def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str, Any] | None = None) -> Path:
     """The folder of one more silo, and its public key among the server's."""
-    from feduca.flower import certificates
+    from feduca.flower import approval, certificates
 
     _check_name(name)
     server, silo = read_server(folder), folder / "silos" / name
@@ -152,28 +186,83 @@ def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str,
     port = port or 9094 + sum(1 for _ in (folder / "silos").iterdir())
     silo.mkdir()
     silo.chmod(0o700)
-    (silo / "state").mkdir()  # so that its operator can veto before the first round
+    (silo / "state").mkdir(mode=0o700)  # so that its operator can veto before the first round
     certificates.make_silo_key(silo)
     shutil.copy(server.path / "ca.crt", silo / "ca.crt")
     shutil.copy(silo / "key.pub", server.path / "keys" / f"{name}.pub")
-    _toml(silo / "silo.toml", {"name": name, "superlink": server.address, "port": port, "config": config or {}})
-    _script(silo / "start.sh", 'exec feduca deploy silo "$(dirname "$0")"')
+    head = {"name": name, "superlink": server.address, "port": port, "app": ""}
+    _toml(silo / "silo.toml", {**head, "config": config or {}})
+    approval.approve(silo, approval.bundle(server.path / "app"))
+    _script(silo / "start.sh", 'deploy silo "$(dirname "$0")"')
     return silo
+
+
+def remove_key(server: ServerFolder, name: str) -> None:
+    """Who has no key in `keys/` is nobody."""
+    key = server.path / "keys" / f"{name}.pub"
+    if not key.is_file():
+        known = ", ".join(path.stem for path in sorted(key.parent.glob("*.pub"))) or "none"
+        raise InputError(f"{server.path} has no key of silo {name!r}; it has {known}")
+    key.unlink()
+
+
+def rotate(folder: Path, name: str | None) -> tuple[SiloFolder, ServerFolder | None]:
+    """A new key pair for a silo, and its public key among the server's where that folder is here, too."""
+    from feduca.flower import certificates
+
+    if name is None and not (folder / "silo.toml").is_file():
+        raise InputError(f"{folder} is no silo's folder; name the silo, too")
+    silo = read_silo(folder if name is None else folder / "silos" / name)
+    certificates.make_silo_key(silo.path)
+    if not (folder / "server" / "server.toml").is_file():
+        return silo, None
+    server = read_server(folder)
+    part = server.path / "keys" / f".{silo.name}.part"
+    shutil.copy(silo.path / "key.pub", part)
+    part.replace(part.with_name(f"{silo.name}.pub"))
+    return silo, server
+
+
+def renew(folder: Path, hosts: Sequence[str] = ()) -> list[str]:
+    """A new server certificate for the names of the present one and `hosts`; returns them all."""
+    from feduca.flower import certificates
+
+    server, ca = read_server(folder), folder / "ca"
+    if not (ca / "ca.key").is_file():
+        raise InputError(f"{ca}/ca.key is not there; renew where `feduca deploy init` was run, or where you keep ca/")
+    old = certificates.read(server.path / "server.crt")
+    names = list(dict.fromkeys([*certificates.hosts_of(old), *hosts]))
+    certificates.issue_server(ca, server.path, names)
+    return names
 
 
 def read_server(path: Path) -> ServerFolder:
     """DIR/server, or DIR itself."""
     path = path / "server" if (path / "server" / "server.toml").is_file() else path
-    tree = _read(path / "server.toml", ("address", "bind", "silos", "settings"))
+    tree = _read(path / "server.toml", ("address", "bind", "silos", "settings"), ("control",))
     _host(tree["address"])
-    return ServerFolder(path.absolute(), tree["address"], tree["bind"], dict(tree["settings"]), tuple(tree["silos"]))
+    _check_bind(tree["bind"])
+    control = int(tree.get("control", int(tree["address"].rpartition(":")[2]) + 1))
+    return ServerFolder(
+        path.absolute(), tree["address"], tree["bind"], control, dict(tree["settings"]), tuple(tree["silos"])
+    )
 
 
 def read_silo(path: Path) -> SiloFolder:
     """DIR/silos/NAME."""
-    tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"))
+    tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"), ("app",))
     _host(tree["superlink"])
-    return SiloFolder(path.absolute(), tree["name"], tree["superlink"], int(tree["port"]), dict(tree["config"]))
+    head = tree["name"], tree["superlink"], int(tree["port"]), str(tree.get("app", ""))
+    return SiloFolder(path.absolute(), *head, dict(tree["config"]))
+
+
+def _check_bind(address: str) -> None:
+    try:
+        ipaddress.ip_address("127.0.0.1" if address == "localhost" else address)
+    except ValueError:
+        raise ConfigError(
+            f"bind is {address!r}; write the IP address of one interface, for instance 10.0.0.5, or 0.0.0.0 for all"
+        ) from None
 
 
 def _check_name(name: str) -> None:
@@ -188,9 +277,9 @@ def _host(address: str) -> str:
     return host.strip("[]")
 
 
-def _read(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+def _read(path: Path, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(path.read_text())
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"there is no {path}; give a folder that `feduca deploy init` wrote") from None
     except tomllib.TOMLDecodeError as error:
@@ -198,23 +287,24 @@ def _read(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     missing = [key for key in keys if key not in tree]
     if missing:
         raise InputError(f"{path} lacks {missing[0]!r}; `feduca deploy init` in a new folder shows a complete one")
+    known = (*keys, *optional)
+    if strange := [key for key in tree if key not in known]:
+        raise InputError(
+            f"{path} has an entry or section {strange[0]!r} that nobody reads; it knows {', '.join(known)}"
+        )
     return tree
 
 
-def _write_app(folder: Path, recipe: Recipe, settings: dict[str, Any], own: Path | None) -> None:
+def _write_app(folder: Path, recipe: Recipe, own: Path | None) -> None:
     if own is None:
-        (folder / f"{MODULE}.py").write_text(_DEPLOYED)
+        (folder / f"{MODULE}.py").write_text(_DEPLOYED, encoding="utf-8")
     else:
         if not (own / f"{MODULE}.py").is_file():
             raise InputError(f"{own} holds no {MODULE}.py; it must define server and client, see docs/deploy.md")
         for file in own.glob("*.py"):
             shutil.copy(file, folder / file.name)
     _toml(folder / "recipe.toml", without_none(recipe.plain()))
-    write_pyproject(folder, settings)
-
-
-def write_pyproject(folder: Path, settings: dict[str, Any]) -> None:
-    """What makes `folder` a Flower app with these settings."""
+    # Settings come with the run and from server.toml: they are no part of the app, which silos approve.
     _toml(
         folder / "pyproject.toml",
         {
@@ -224,7 +314,8 @@ def write_pyproject(folder: Path, settings: dict[str, Any]) -> None:
                 "version": "1.0.0",
                 "description": "A federation with rational silos",
                 "license": "Apache-2.0",
-                "dependencies": ["feduca[flower]"],
+                "requires-python": ">=3.11",
+                "dependencies": [],  # feduca is installed beside Flower, on every machine
             },
             "tool": {
                 "hatch": {"build": {"targets": {"wheel": {"packages": ["."]}}}},
@@ -232,7 +323,7 @@ def write_pyproject(folder: Path, settings: dict[str, Any]) -> None:
                     "app": {
                         "publisher": "feduca",
                         "components": {"serverapp": f"{MODULE}:server", "clientapp": f"{MODULE}:client"},
-                        "config": settings,
+                        "config": dict(SETTINGS),
                     }
                 },
             },
@@ -243,11 +334,21 @@ def write_pyproject(folder: Path, settings: dict[str, Any]) -> None:
 def _toml(path: Path, tree: dict[str, Any]) -> None:
     import tomlkit
 
-    path.write_text(tomlkit.dumps(tree))
+    path.write_text(tomlkit.dumps(tree), encoding="utf-8")
 
 
 def _script(path: Path, line: str) -> None:
-    path.write_text(f"#!/bin/sh\n{line}\n")
+    """Works without an activated environment: with this machine's feduca, or on another machine with the one in its PATH."""
+    here = shlex.quote(str(Path(sys.executable).with_name("feduca")))
+    path.write_text(
+        f"""#!/bin/sh
+here={here}
+feduca=${{FEDUCA:-$here}}
+[ -x "$feduca" ] || feduca=feduca
+exec "$feduca" {line}
+""",
+        encoding="utf-8",
+    )
     path.chmod(0o755)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from feduca.core.roster import Census
 from feduca.errors import InputError
-from feduca.roster import Census
-from feduca.runs import write_whole
+from feduca.runs.directory import write_whole
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Member:
     node: int  # Flower's id of the node that last spoke for it
     examples: int
     left: bool = False  # for good
+    erased: bool = False  # and its update is not to be kept
 
 
 class Register:
@@ -39,7 +40,7 @@ class Register:
     @staticmethod
     def load(path: Path) -> Register:
         try:
-            return Register(path, [Member(**entry) for entry in json.loads(path.read_text())["silos"]])
+            return Register(path, [Member(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["silos"]])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not a list of silos ({error}); repeat the run with --again") from None
 
@@ -65,7 +66,9 @@ class Register:
         self.write()
 
     def census(self) -> Census:
-        return Census(np.array([m.examples for m in self.members]), np.array([m.left for m in self.members]))
+        each = self.members
+        erased = np.array([m.erased for m in each]) if any(m.erased for m in each) else None
+        return Census(np.array([m.examples for m in each]), np.array([m.left for m in each]), erased)
 
     def write(self) -> None:
         """Whole or not at all."""

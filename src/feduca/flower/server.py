@@ -19,30 +19,40 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from feduca import rounds as loop
+from feduca.core import roster
+from feduca.core import rounds as loop
+from feduca.core.records import ClientRecord, RoundRecord
 from feduca.errors import CheckpointError, ConfigError
-from feduca.experiment import make_server
-from feduca.flower.app import App, Model
+from feduca.flower.app import App
 from feduca.flower.federation import FlowerFederation, Patience
+from feduca.flower.folder import read_server
+from feduca.flower.keys import Keys
+from feduca.flower.processes import started
 from feduca.flower.register import Register
-from feduca.records import ClientRecord, RoundRecord, plain
-from feduca.rounds import Server
-from feduca.runs import Resumed, RunDirectory, check_writable, summarise, write_whole
-from feduca.types import Array, ServerState, Task
+from feduca.recipes.build import make_server
+from feduca.runs import checkpoint
+from feduca.runs.directory import Resumed, RunDirectory, check_writable, write_whole
+from feduca.runs.session import Session, metric_of
+from feduca.types import Array, ServerState
 
 log = logging.getLogger("feduca")
 
+HISTORY = 10  # checkpoints: far enough back for an operator to notice what a round did
 SILOS, DEPLOYMENT = "silos.json", "deployment.json"
+RUNNING = "running.json"  # in the server's folder: which process is the server app
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,12 @@ def server_app(app: App) -> ServerApp:
     @flower.main()
     def main(grid: Grid, context: Context) -> None:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
-        serve(app, grid, Settings.of(context.run_config), context.run_config)
+        settings = Settings.of(context.run_config)
+        if settings.folder and not settings.dry_run:
+            here = {"run": context.run_id, "pid": os.getpid(), "since": started(os.getpid())}
+            write_whole(Path(settings.folder) / RUNNING, json.dumps(here))
+        own = read_server(Path(settings.folder)).settings if settings.folder else {}  # these never travel
+        serve(app, grid, settings, {**own, **context.run_config})
 
     return flower
 
@@ -99,12 +114,13 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
     recipe, seed = app.recipe, app.recipe.seeds[0]
     out = Path(settings.out).expanduser().absolute()
     check_writable(out)
-    directory = RunDirectory(out, recipe.name, recipe.hash(), seed, every_s=0)  # a checkpoint after every round
+    history = recipe.checkpoint.history or HISTORY
+    directory = RunDirectory(out, recipe.name, recipe.hash(), seed, every_s=0, history=history)  # one after every round
     if directory.state() == "finished" and not settings.again and not settings.dry_run:
         log.info("this run is finished already: %s", directory.path)
         return directory.path
     model = app.server(config or {})
-    server = make_server(recipe, seed, cast(Task, model))  # it asks for the number of parameters only
+    server = make_server(recipe, seed, model)
     theta = model.init(seed)
     if settings.dry_run:
         return _dry_run(grid, recipe.hash(), len(theta), server.family.size, settings)
@@ -121,22 +137,50 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             curve=server.family.size,
             quorum=settings.quorum,
             patience=Patience(settings.round_timeout, settings.silos_timeout),
+            keys=_keys(settings),
+            share=server.share,
         )
         federation.gather(settings.silos)
-        if earlier is None:
-            directory.begin(recipe.plain(), seed, federation.silos, getattr(model, "describe", dict)())
+        session = Session(recipe, seed, federation, model, directory)
+        state = session.begin(earlier)
+        if state is not None:
+            federation.note(f"going on after round {state.round - 1}")
+        else:
             register.path = directory.path / SILOS
             register.write()
             words = {"run": run, "folder": settings.folder}  # the run's name among its silos; where `resume` finds it
-            (directory.path / DEPLOYMENT).write_text(json.dumps(words))
-        return _play(directory, federation, server, model, theta, earlier)
+            (directory.path / DEPLOYMENT).write_text(json.dumps(words), encoding="utf-8")
+        rounds = loop.rounds(
+            server,
+            theta,
+            register.census().examples,
+            evaluate=model.test,
+            on_round=_told(session, federation, directory.path),
+            state=state,
+            census=register.census,
+        )
+        session.finish(loop.play(rounds, federation))
+        return directory.path
+
+
+def _keys(settings: Settings) -> Keys | None:
+    """The silos that belong, where this is a deployment of ours."""
+    return Keys(Path(settings.folder) / "keys") if settings.folder else None
 
 
 def _dry_run(grid: Grid, recipe: str, size: int, curve: int, settings: Settings) -> Path:
     """Ask every silo who it is and write the answers to a file that `deploy check` reads; no run is touched."""
     patience = Patience(silos_s=min(30.0, settings.silos_timeout))
     federation = FlowerFederation(
-        grid, Register(), run="dry-run", recipe=recipe, size=size, curve=curve, quorum=0, patience=patience
+        grid,
+        Register(),
+        run="dry-run",
+        recipe=recipe,
+        size=size,
+        curve=curve,
+        quorum=0,
+        patience=patience,
+        keys=_keys(settings),
     )
     federation.gather(settings.silos)
     told = {
@@ -153,7 +197,7 @@ def _earlier(directory: RunDirectory, theta: Array) -> tuple[Resumed | None, tup
     """The last checkpoint, the run's name among its silos, and who they are; nothing where there is no such thing."""
     if not (directory.path / DEPLOYMENT).is_file() or not (directory.path / SILOS).is_file():
         return None, None
-    run = json.loads((directory.path / DEPLOYMENT).read_text())["run"]
+    run = json.loads((directory.path / DEPLOYMENT).read_text(encoding="utf-8"))["run"]
     register = Register.load(directory.path / SILOS)
     for n in range(len(register.names), 0, -1):  # silos that came after the checkpoint are not in it yet
         try:
@@ -165,47 +209,28 @@ def _earlier(directory: RunDirectory, theta: Array) -> tuple[Resumed | None, tup
     return None, None
 
 
-def _play(
-    directory: RunDirectory,
-    federation: FlowerFederation,
-    server: Server,
-    model: Model,
-    theta: Array,
-    earlier: Resumed | None,
-) -> Path:
-    records = [] if earlier is None else earlier.rounds
-    clients = [] if earlier is None else earlier.records
-    if earlier is not None:
-        federation.note(f"going on after round {len(records)}")
+def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.OnRound:
+    """What the session does after each round, and a line for whoever watches the server."""
+    metric, last = metric_of(session.recipe, session.model), session.recipe.rounds
+    forgotten: list[int] = []  # silos whose updates older checkpoints no longer hold
 
     def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
-        records.append(plain(record))
-        clients.append(plain(per_client))
-        directory.append(records[-1], clients[-1])
-        directory.save(state, federation.snapshot(), last=state.round > server.rounds)
-        _log_events(directory.path, record.round, federation)
+        erased = federation.register.census().erased  # who asked for it in this very round, too
+        session.on_round(record, per_client, roster.erase(state, erased))
+        if erased is not None and erased.sum() > len(forgotten):
+            forgotten[:] = np.flatnonzero(erased)
+            for old in checkpoint.existing(path / "checkpoint")[1:]:
+                shutil.rmtree(old)
+        _log_events(path, record.round, federation)
         words = ", ".join(f"{name} {word}" for name, word in zip(federation.silos, per_client.status))
-        log.info("round %d of %d: accuracy %s; %s", record.round, server.rounds, record.accuracy, words)
+        log.info("round %d of %d: %s %s; %s", record.round, last, metric, record.accuracy, words)
 
-    loop.play(
-        loop.rounds(
-            server,
-            theta,
-            federation.register.census().examples,
-            evaluate=model.test,
-            on_round=on_round,
-            state=None if earlier is None else earlier.state,
-            census=federation.register.census,
-        ),
-        federation,
-    )
-    directory.finish(summarise(records, clients, federation.silos))
-    return directory.path
+    return on_round
 
 
 def _log_events(folder: Path, round: int, federation: FlowerFederation) -> None:
     """What happened beside the rounds goes to `events.jsonl`."""
-    with (folder / "events.jsonl").open("a") as file:
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as file:
         for what in federation.events:
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             file.write(json.dumps({"time": when, "round": round, "event": what}) + "\n")

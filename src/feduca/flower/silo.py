@@ -7,20 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from feduca.arrays import like
-from feduca.client import Behaviour, step
+from feduca.client.behaviour import Behaviour
+from feduca.client.requests import drive
+from feduca.client.step import step
+from feduca.core.arrays import like
+from feduca.core.messages import silent
+from feduca.core.records import plain
 from feduca.errors import RunError
 from feduca.flower.store import Entry, SiloStore, digest
-from feduca.messages import silent
-from feduca.records import plain
 from feduca.types import REFUSED, Announcements, Reports, Task
-from feduca.work import drive
 
 
 @dataclass(frozen=True)
 class Answer:
     report: Reports
     leave: bool = False
+    erase: bool = False  # leaving, it asks the server to forget its update
 
 
 def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Announcements) -> Answer:
@@ -29,7 +31,8 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
     fingerprint = digest(asked, np.asarray(asked.theta))
     first = task.init(how.seed)
     theta = like(first, asked.theta)  # whatever kind of array the task works with
-    asked = replace(asked, theta=theta)
+    control = None if asked.control is None else like(first, asked.control)
+    asked = replace(asked, theta=theta, control=control)
     t = asked.round
     offered = {"alpha_formed": float(asked.alpha_formed[0]), "alpha_announced": float(asked.alpha_announced[0])}
     said = {"silo": name, "run": asked.run, "round": t, "offered": offered}
@@ -40,7 +43,8 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
             reason = f"{'left for good' if leave else 'vetoed by its operator'}{': ' + text if text else ''}"
             store.log(**said, decision=REFUSED, reason=reason)
             examples = int(np.asarray(task.examples)[0])
-            return Answer(silent(asked, REFUSED, reason, how.family.size, examples), leave)
+            erase = leave and text.partition(":")[0].strip() == "erase"
+            return Answer(silent(asked, REFUSED, reason, how.family.size, examples), leave, erase)
 
     known = store.rounds(asked.run)
     if t in known:

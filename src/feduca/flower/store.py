@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from feduca.arrays import like
-from feduca.client import blank
+from feduca.client.memory import blank
+from feduca.core.arrays import like
 from feduca.errors import InputError
 from feduca.federation.replay import pack, unpack
 from feduca.types import Announcements, Array, ClientMemory, Reports, UtilityFamily
@@ -52,7 +52,8 @@ def digest(asked: Announcements, theta: np.ndarray) -> str:
         asked.alpha_announced.tolist(),
     ]
     words += [asked.s.tolist(), asdict(asked.local), str(theta.dtype)]
-    return hashlib.sha256(json.dumps(words).encode() + np.ascontiguousarray(theta).tobytes()).hexdigest()
+    beside = b"" if asked.control is None else np.ascontiguousarray(asked.control).tobytes()
+    return hashlib.sha256(json.dumps(words).encode() + np.ascontiguousarray(theta).tobytes() + beside).hexdigest()
 
 
 class SiloStore:
@@ -70,11 +71,13 @@ class SiloStore:
         path = self.folder / name
         return path.read_text(encoding="utf-8", errors="replace").strip()[:500] if path.is_file() else None
 
-    def log(self, **what: Any) -> None:
-        """One line of the silo's own log, with the time."""
+    def log(self, **what: Any) -> int:
+        """One line of the silo's own log, with the time; returns its number."""
         line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **what})
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+        with (self.folder / "log.jsonl").open("a+", encoding="utf-8") as file:
             file.write(line + "\n")
+            file.seek(0)
+            return sum(1 for _ in file)
 
     def rounds(self, run: str) -> list[int]:
         """Rounds of a run on disk, oldest first."""
@@ -90,7 +93,10 @@ class SiloStore:
                 words = json.loads((file.metadata() or {})["feduca"])
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             answer = unpack(_below(arrays, "answer/"), words["answer"])
-            extra = {name: like(theta, value) for name, value in _below(arrays, "extra/").items()}
+            extra = {
+                name: like(theta, value) if value.shape[1:] == tuple(theta.shape) else value  # models, and numbers
+                for name, value in _below(arrays, "extra/").items()
+            }
             kept = _below(arrays, "memory/")
             models = {name: like(theta, kept.pop(name)) for name in ("own", "contributed")}
             return Entry(round, words["digest"], ClientMemory(**kept, **models, extra=extra), answer)

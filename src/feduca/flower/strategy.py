@@ -1,72 +1,41 @@
-"""For an existing Flower app: a drop-in strategy, and its counterpart on the clients.
+"""For an existing Flower app: a drop-in strategy (its counterpart on the clients is `rational`).
 
     strategy = FedUCAStrategy(recipe={"mechanism": {"name": "feduca"}})        # in the ServerApp, instead of FedAvg
     result = strategy.start(grid=grid, initial_arrays=ArrayRecord(model.state_dict()), num_rounds=10)
 
-    @app.train()                                                               # in the ClientApp
-    def train(message, context):
-        return rational(message, context, fit=fit, score=score, examples=len(data), recipe={...})
-
 Arrays and configuration stay where Flower's own strategies put them (`arrays`, `config`); what FedUCA has to say travels beside
-them. The client decides, trains either way, estimates its curve, and sends its model only if it joins. The recipe says which
-mechanism, rule, offer and utility; both sides should use the same one.
+them (`beside.py`). The recipe says which mechanism, rule, offer, utility, memory, aggregation and gate; both sides should use
+the same one. Flower's wrappers for differential privacy with fixed clipping can be put around it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from feduca import roster
-from feduca import rounds as loop
-from feduca.aggregation import Weighted
-from feduca.config import Recipe
-from feduca.config import load as load_recipe
+from feduca.core import roster
+from feduca.core import rounds as loop
+from feduca.core.messages import alone, silent, together
+from feduca.core.share import share_of
 from feduca.errors import InputError, RunError
-from feduca.experiment import behaviour_of, make_mechanism
 from feduca.flower import codec
-from feduca.flower.silo import respond
-from feduca.flower.store import SiloStore
+from feduca.flower.beside import APPS_OWN, SMALL, Source, recipe_of, tell
+from feduca.flower.failures import heard
 from feduca.flower.vectors import Vector
-from feduca.memory import memories
-from feduca.messages import alone, silent, together
-from feduca.types import (
-    ABSENT,
-    JOINED,
-    REFUSED,
-    Announcements,
-    Array,
-    Floats,
-    Ints,
-    LocalSpec,
-    Reports,
-    Scores,
-    ServerState,
-)
-from feduca.utility import family
+from feduca.recipes.build import make_server
+from feduca.types import ABSENT, JOINED, REFUSED, Announcements, Reports, ServerState
 
-log = logging.getLogger("feduca")
+log = logging.getLogger("flwr.feduca")  # below Flower's own, which has handlers wherever an app runs
 
-Source = Recipe | str | Path | Mapping[str, Any]
-Fit = Callable[[ArrayRecord, ConfigRecord], ArrayRecord]
-Score = Callable[
-    [ArrayRecord], tuple[float, float]
-]  # accuracy (higher is better) and loss on the silo's validation data
-
-SMALL = "feduca"  # the record that carries what FedUCA has to say
-
-
-def _recipe(source: Source) -> Recipe:
-    return source if isinstance(source, Recipe) else load_recipe(source if isinstance(source, Mapping) else str(source))
+NOT_OURS = "return `feduca.flower.rational(...)` from @app.train() of the ClientApp"
 
 
 class FedUCAStrategy(Strategy):
@@ -74,7 +43,7 @@ class FedUCAStrategy(Strategy):
 
     `min_available_nodes` are waited for before the first round; nodes that come later join then. `patience` is the number of
     silent rounds after which a node is left out until it answers again (0 = never). `evaluation` is a strategy of Flower's that
-    takes care of federated evaluation, if you want it.
+    takes care of federated evaluation, if you want it. Metrics in the nodes' replies are averaged, weighted by `weighted_by_key`.
     """
 
     def __init__(
@@ -87,33 +56,25 @@ class FedUCAStrategy(Strategy):
         evaluation: Strategy | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
+        weighted_by_key: str = "num-examples",
     ) -> None:
-        self.recipe = _recipe(recipe)
+        self.recipe = recipe_of(recipe)
         self.state: ServerState | None = None
         self.history: list[Reports] = []  # the last round's reports come last; models left out
+        self.metrics: list[dict[int, MetricRecord]] = []  # what the app's nodes measured, round by round
         self._nodes: list[int] = []
         self._sent: list[Message] = []
         self._asked: Announcements | None = None
         self._vector: Vector | None = None
-        self._min_nodes, self._patience, self._seed = min_available_nodes, patience, seed
+        self._min_nodes, self._seed = min_available_nodes, seed
         self._evaluation = evaluation
-        self._arrays, self._config = arrayrecord_key, configrecord_key
-        chosen = self.recipe
-        self._server = loop.Server(
-            mechanism=make_mechanism(chosen),
-            memory=memories[chosen.memory.kind],
-            family=family(chosen.utility.family),
-            local=LocalSpec(),
-            rounds=0,  # Flower counts
-            seed=seed,
-            aggregation=Weighted(chosen.aggregation.eta_s),
-            metric=chosen.utility.metric,
-            patience=patience,
-        )
+        self._arrays, self._config, self._weight = arrayrecord_key, configrecord_key, weighted_by_key
+        self._server = replace(make_server(self.recipe, seed), patience=patience)
 
     def summary(self) -> None:
         words = self.recipe.mechanism["name"], self.recipe.participation.rule, self.recipe.offer.kind
         log.info("feduca: mechanism %s, rule %s, offer %s", *words)
+        log.info("feduca: of the recipe, %s are not used: they are the app's own", ", ".join(APPS_OWN))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -124,8 +85,15 @@ class FedUCAStrategy(Strategy):
         n = len(self._nodes)
         if self.state is None:
             self._vector = Vector.of(arrays)
-            self._server = replace(self._server, parameters=self._vector.parameters, run=f"flower-{grid.run.run_id}")
+            self._server = replace(
+                self._server,
+                parameters=self._vector.parameters,
+                share=share_of(self.recipe.share, self._vector),
+                run=f"flower-{grid.run.run_id}",
+            )
             self.state = loop.begin(self._server, self._vector.flat(arrays), np.ones(n, int))
+        if self._vector is not None:  # a wrapper may have changed the model: clients train from what they are sent
+            self.state = replace(self.state, theta=self._vector.flat(arrays))
         more = n - len(self.state.examples)
         examples = np.concatenate([self.state.examples, np.ones(more, int)])
         census = roster.Census(examples, np.zeros(n, bool))
@@ -135,8 +103,7 @@ class FedUCAStrategy(Strategy):
         self._sent = []
         for place, node in enumerate(self._nodes):
             if node in online:
-                beside = codec.announcement(alone(self._asked, place), str(place))["announcement"]
-                content = RecordDict({self._arrays: arrays, self._config: config, SMALL: beside})
+                content = RecordDict({self._arrays: arrays, self._config: tell(config, self._asked, place)})
                 self._sent.append(Message(content, node, MessageType.TRAIN, group_id=str(server_round)))
         return self._sent
 
@@ -148,12 +115,16 @@ class FedUCAStrategy(Strategy):
             raise RunError("aggregate_train was called before configure_train; let `start` call both")
         asked, curve = self._asked, self._server.family.size
         asker = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
-        parts = {}
+        replies, parts, measured = list(replies), {}, {}
+        if (heard := [r for r in replies if not r.has_error()]) and not any(SMALL in r.content for r in heard):
+            raise RunError(f"round {server_round}: no node answered as FedUCA's clients do; {NOT_OURS}")
         for reply in replies:
             node = asker.get(reply.metadata.reply_to_message_id)
             if node is not None:
                 place = self._nodes.index(node)
                 parts[place] = self._read(asked, place, reply, self._vector)
+                if parts[place].status[0] not in (ABSENT, REFUSED) and reply.content.metric_records:
+                    measured[node] = next(iter(reply.content.metric_records.values()))
         for place in range(len(self._nodes)):
             parts.setdefault(place, silent(alone(asked, place), ABSENT, "no answer", curve))
         reports = together([parts[place] for place in sorted(parts)], asked.round, asked.theta, curve)
@@ -163,9 +134,10 @@ class FedUCAStrategy(Strategy):
         reports = admitted.reports
         self.state, solved = loop.advance(self._server, self.state, reports)
         self.history.append(replace(reports, theta=reports.theta[:, :0]))
-        for node, status, reason in zip(self._nodes, reports.status, reports.reason):
-            log.info("round %d: node %s %s (%s)", server_round, node, status, reason)
-        metrics: dict[str, Any] = {
+        self.metrics.append(measured)
+        for node, status, reason, advice in zip(self._nodes, reports.status, reports.reason, admitted.advice):
+            log.info("round %d: node %s %s (%s)", server_round, node, status, "; ".join(filter(None, (reason, advice))))
+        metrics: dict[str, Any] = averaged(list(measured.values()), self._weight) | {
             "participation": float(reports.joined.mean()),
             "joined": int(reports.joined.sum()),
             "nodes": len(self._nodes),
@@ -193,111 +165,32 @@ class FedUCAStrategy(Strategy):
     def _read(self, asked: Announcements, place: int, reply: Message, vector: Vector) -> Reports:
         one, curve = alone(asked, place), self._server.family.size
         if reply.has_error():
-            why = " ".join((reply.error.reason or "error").split())[:300]
+            why = heard(reply)
             return silent(one, ABSENT, f"failed: {why}", curve)
-        content = RecordDict({"report": reply.content[SMALL]}) if SMALL in reply.content else RecordDict()
+        if SMALL not in reply.content:
+            return silent(one, REFUSED, f"answer refused: it is not from FedUCA's client; {NOT_OURS}", curve)
+        content = RecordDict({"report": reply.content[SMALL]})
         try:
-            record = reply.content.get(self._arrays)
-            if isinstance(record, ArrayRecord):
-                content["theta"] = codec.wrapped(vector.flat(record))
-            return codec.read_report(content, one, str(place), curve)[0]
+            report, record = reply.content[SMALL], reply.content.get(self._arrays)
+            joins = isinstance(report, ConfigRecord) and report.get("status") == JOINED  # else the arrays say nothing
+            if joins and isinstance(record, ArrayRecord):
+                theta, share = vector.flat(record), self._server.share
+                content["theta"] = codec.wrapped(theta if share is None else theta[share.mask])
+            return codec.read_report(content, one, str(place), curve, self._server.share)[0]
         except (codec.ProtocolError, InputError) as error:
             return silent(one, REFUSED, f"answer refused: {error}", curve)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def rational(
-    message: Message,
-    context: Context,
-    *,
-    fit: Fit,
-    score: Score,
-    examples: int,
-    recipe: Source = "quickstart",
-    folder: Path | str | None = None,
-    seed: int = 0,
-    arrayrecord_key: str = "arrays",
-    configrecord_key: str = "config",
-    train_score: Score | None = None,
-    validation_examples: int | None = None,
-) -> Message:
-    """The reply of a rational client to a training message of `FedUCAStrategy`.
-
-    `fit(arrays, config)` is your local training, `score(arrays)` gives accuracy and loss on this silo's own validation data. What
-    the silo remembers, and its log, are in `folder` (or node configuration `folder`, or a place of its own below `~/.feduca`).
-    `train_score(arrays)` is the same on its training data, for mechanisms that ask for that loss; `validation_examples`, on how
-    many examples `score` rests, is for a recipe with a confidence.
-    """
-    arrays, config = message.content[arrayrecord_key], message.content.get(configrecord_key, ConfigRecord())
-    if SMALL not in message.content or not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
-        raise InputError("this message is not from FedUCAStrategy; use that strategy in the ServerApp")
-    vector = Vector.of(arrays)
-    task = _FunctionTask(vector, fit, score, config, examples, train_score, validation_examples)
-    theta = codec.wrapped(vector.flat(arrays))
-    words = message.content[SMALL]
-    name = str(words["silo"])  # type: ignore[index]
-    asked = codec.read_announcement(RecordDict({"theta": theta, "announcement": words}), name, vector.size)
-    where = folder or context.node_config.get("folder") or Path.home() / ".feduca" / f"node-{context.node_id}"
-    answer = respond(name, SiloStore(Path(str(where))), task, behaviour_of(_recipe(recipe), seed, task), asked)
-    report = codec.report(answer.report, asked.run, name)
-    content = RecordDict({SMALL: report["report"]})
-    if answer.report.status[0] == JOINED:
-        content[arrayrecord_key] = vector.record(codec.host(answer.report.theta)[0])
-    return Message(content, reply_to=message)
-
-
-class _FunctionTask:
-    """One silo whose training and scoring are the user's functions: of validation data, and of training data where given.
-
-    It has no test part, so nothing is called a score on untouched data.
-    """
-
-    validation_examples: Ints  # where the user counts them
-
-    def __init__(
-        self,
-        vector: Vector,
-        fit: Fit,
-        score: Score,
-        config: ConfigRecord,
-        examples: int,
-        train_score: Score | None = None,
-        validation_examples: int | None = None,
-    ) -> None:
-        self.silos = ("this",)
-        self.examples = np.array([examples])
-        self.parameters, self.size = vector.parameters, vector.size
-        if validation_examples is not None:
-            self.validation_examples = np.array([validation_examples])
-        self._vector, self._fit, self._config = vector, fit, config
-        self._scores = {"validation": score, "train": train_score}
-
-    def init(self, seed: int) -> Array:
-        return np.full(self.size, np.nan, self._vector.dtype)  # the server's own: this silo only knows its type
-
-    def train(
-        self, theta: Array, clients: Ints, spec: LocalSpec, round: int, seed: int | Ints, anchor: Array | None = None
-    ) -> Array:
-        return np.stack([self._vector.flat(self._fit(self._vector.record(row), self._config)) for row in theta])
-
-    def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
-        score = self._scores.get(split)
-        if score is None:
-            way = "give `rational` a train_score" if split == "train" else "choose one that does not"
-            raise InputError(
-                f"the recipe asks for scores on the silo's {split} data, which `score` is not about: {way}"
-            )
-        pairs = np.array([score(self._vector.record(row)) for row in theta], dtype=float)
-        return Scores(pairs[:, 0], pairs[:, 1])
-
-    def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
-        columns = []
-        for m in range(places.shape[1]):
-            r = places[:, m : m + 1].astype(start.dtype)
-            columns.append(self.evaluate((1 - r) * start + r * end, clients, split))
-        return Scores(np.stack([c.accuracy for c in columns], 1), np.stack([c.loss for c in columns], 1))
-
-    def test(self, theta: Array) -> Scores | None:
-        return None
+def averaged(measured: Sequence[MetricRecord], weight: str) -> dict[str, Any]:
+    """Each metric's mean over the nodes that gave it as a finite number (or row of one length), weighted by another."""
+    found: dict[tuple[str, tuple[int, ...]], list[tuple[float, np.ndarray]]] = {}
+    for record in measured:
+        by = record.get(weight, 0)
+        if isinstance(by, list) or not 0 < by < np.inf:
+            continue
+        for name, value in record.items():
+            row = np.asarray(value, float)
+            if name != weight and np.isfinite(row).all():
+                found.setdefault((name, row.shape), []).append((by, row))
+    most = sorted(found.items(), key=lambda item: len(item[1]))  # of rows of other lengths, the commonest stay
+    return {name: np.average([x for _, x in rows], 0, [w for w, _ in rows]).tolist() for (name, _), rows in most}

@@ -56,6 +56,11 @@ class Vector:
     def size(self) -> int:
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
+    @property
+    def parameter_names(self) -> dict[str, int]:
+        """The arrays in theta's order, with how many entries each has."""
+        return {name: int(np.prod(self.shapes[name])) for name in self.names}
+
     def flat(self, record: ArrayRecord) -> np.ndarray:
         """The record as `theta`; it must have the same names and shapes."""
         arrays = {name: numbers(array) for name, array in record.items()}

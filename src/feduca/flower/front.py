@@ -1,0 +1,227 @@
+"""The one door to the outside: a TLS front before the SuperLink, which itself listens on this machine alone.
+
+Flower serves its Fleet, Control and Runtime interfaces on one port, and only the first asks who is there: whoever reaches the
+other two runs code on the server and on every silo. The front passes the Fleet calls a SuperNode needs, from keys in `keys/`,
+each signature once, and answers 404 or 401 to everything else before its body is read. A key that is taken away is refused from
+the next request on.
+
+    python -m feduca.flower.front SERVER_FOLDER
+
+starts the SuperLink and the front, and ends both together. `deploy.start_superlink` does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import ssl
+import sys
+import time
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from feduca.flower.folder import ServerFolder, read_server
+from feduca.flower.keys import Keys
+from feduca.flower.processes import Process, environment, leashed, listening
+
+log = logging.getLogger("feduca")
+
+PREFIX = "/v1/fleet/"
+CALLS = {  # not register-node, unregister-node: who belongs is the server's to say
+    *("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages"),
+    *("get-run", "get-fab", "push-object", "pull-object", "confirm-message-received"),
+}
+LARGEST_LIST = 16 * 2**20  # bytes of a push-messages call; models travel apart from it, in push-object
+HOP = {"host", "connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "date", "server"}
+
+
+class Door:
+    """Who may pass. It remembers the signatures of the last minutes, for none is good twice."""
+
+    def __init__(self, keys: Keys) -> None:
+        from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
+
+        self._keys = keys
+        self._early, self._late = SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # as the SuperLink
+        self._spent: dict[tuple[bytes, int], float] = {}  # (key, the signature's r): until when it is remembered
+        self._sweep = 0.0
+
+    def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Status and reason where a request may not pass; None where it may."""
+        if method != "POST" or not path.startswith(PREFIX) or path.removeprefix(PREFIX) not in CALLS:
+            return 404, "no call of a SuperNode"
+        from flwr.common.constant import TIMESTAMP_HEADER
+        from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+
+        try:
+            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER], validate=True)
+            signed = headers[TIMESTAMP_HEADER]
+            age = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(signed)).total_seconds()
+        except (KeyError, ValueError, TypeError):
+            return 401, "not signed"
+        return self._judge(key, signature, signed, age)
+
+    def _judge(self, key: bytes, signature: bytes, signed: str, age: float) -> tuple[int, str] | None:
+        from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+        from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+        name = self._keys.names().get(key)
+        if name is None:
+            return 401, "an unknown key"
+        if not verify_signature(bytes_to_public_key(key), signed.encode(), signature):
+            return 401, f"a wrong signature with the key of {name}"
+        if not -self._early < age < self._late:
+            word = "behind" if age > 0 else "ahead"
+            return 401, f"the clock of {name} is {abs(age):.0f} s {word}; set it (NTP)"
+        now = time.monotonic()
+        if now > self._sweep:
+            self._spent = {mark: until for mark, until in self._spent.items() if until > now}
+            self._sweep = now + 30
+        mark = key, decode_dss_signature(signature)[0]  # s alone can be turned into n - s by anybody
+        if mark in self._spent:
+            return 401, f"a request of {name} for the second time"
+        self._spent[mark] = now + self._late + self._early
+        return None
+
+
+def speaks_for_itself(body: bytes) -> bool:
+    """Whether a push-messages call brings answers of the node that signed it alone (Flower checks the sender it names apart)."""
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+    from google.protobuf.message import DecodeError
+
+    try:
+        request = PushMessagesRequest.FromString(body)
+    except DecodeError:
+        return False
+    return all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
+
+
+def application(door: Door, inside: str, authority: Path) -> Any:
+    """The front as an ASGI application; `inside` is where the SuperLink listens."""
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+
+    client = httpx.AsyncClient(
+        base_url=f"https://{inside}",
+        verify=ssl.create_default_context(cafile=str(authority)),
+        timeout=httpx.Timeout(300.0, connect=10.0),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+        trust_env=False,
+    )
+
+    async def whole(request: Request) -> bytes | None:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LARGEST_LIST:
+                return None
+        return bytes(body)
+
+    async def pass_on(request: Request) -> Response:
+        path = request.url.path
+        if (refusal := door.refuses(request.method, path, request.headers)) is not None:
+            status, why = refusal
+            peer = request.client.host if request.client else "somebody"
+            log.warning("refused %s %r from %s: %s", request.method, path[:80], peer, why)
+            if status == 401 and path.endswith(
+                "/activate-node"
+            ):  # Flower shows this where a SuperNode starts, and ends it
+                say = why if "clock" in why else "the server does not know this silo's key"
+                return JSONResponse({"code": status, "detail": say}, 400)
+            return Response(status_code=status)
+        content: bytes | AsyncIterator[bytes] = request.stream()
+        if path.endswith("/push-messages"):
+            body = await whole(request)
+            if body is None or not speaks_for_itself(body):
+                log.warning("refused an answer that is too long or in another node's name")
+                return Response(status_code=413 if body is None else 403)
+            content = body
+        headers = [(name, value) for name, value in request.headers.items() if name not in HOP]
+        try:
+            answer = await client.send(
+                client.build_request("POST", path, headers=headers, content=content), stream=True
+            )
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except httpx.HTTPError as error:
+            log.warning("the SuperLink did not answer %s (%s)", path, type(error).__name__)
+            return Response(status_code=503)
+        passed = {name: value for name, value in answer.headers.items() if name not in HOP}
+        return StreamingResponse(
+            answer.aiter_raw(), answer.status_code, passed, background=BackgroundTask(answer.aclose)
+        )
+
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    return Starlette(routes=[Route("/{path:path}", pass_on, methods=methods)])
+
+
+def superlink(server: ServerFolder) -> Process:
+    """Flower's own program: TLS, authenticated silos, its state on disk, on this machine's loopback only."""
+    command = [
+        *(sys.executable, "-m", "feduca.flower.launch", "superlink"),
+        *("--host", "127.0.0.1", "--port", str(server.control)),
+        *("--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key", "--ssl-ca-certfile", "ca.crt"),
+        "--enable-supernode-auth",
+        *("--database", "superlink.db"),
+        "--disable-runtime-dependency-installation",  # every machine has feduca installed; nothing is fetched
+    ]
+    return Process(command, env=environment(server.path / "flwr"), cwd=server.path, log_file=None)
+
+
+async def _serve(server: ServerFolder) -> int:
+    import uvicorn
+
+    inner = superlink(server)
+    try:
+        deadline = time.monotonic() + 120
+        while not listening("127.0.0.1", server.control):
+            if not inner.running() or time.monotonic() > deadline:
+                log.error("the SuperLink does not start; see above")
+                return 1
+            await asyncio.sleep(0.1)
+        front = uvicorn.Server(
+            uvicorn.Config(
+                application(Door(Keys(server.path / "keys")), f"127.0.0.1:{server.control}", server.path / "ca.crt"),
+                host=server.bind,
+                port=server.port,
+                ssl_certfile=server.path / "server.crt",
+                ssl_keyfile=server.path / "server.key",
+                access_log=False,
+                log_level="warning",
+                lifespan="off",
+            )
+        )
+
+        async def watch() -> None:
+            while inner.running():
+                await asyncio.sleep(0.2)
+            front.should_exit = True
+
+        watcher = asyncio.create_task(watch())
+        await front.serve()
+        watcher.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watcher
+        return 0 if inner.running() else 1
+    finally:
+        inner.stop(6)
+
+
+def main(folder: str) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s : %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    leashed()
+    return asyncio.run(_serve(read_server(Path(folder))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
