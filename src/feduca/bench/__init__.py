@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from feduca.errors import InputError
-from feduca.runs import check_writable, write_whole
+from feduca.runs.directory import check_writable, write_whole
 
 Say = Callable[[str], None]
 Save = Callable[[dict[str, Any]], None]

@@ -19,19 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from feduca import config, experiment
 from feduca.bench import Save, Say, versions
-from feduca.commit import commit
-from feduca.config import Recipe
-from feduca.display import aligned
+from feduca.core.wording import aligned
 from feduca.errors import InputError
-from feduca.study import cells
+from feduca.recipes import build as experiment
+from feduca.recipes import schema as config
+from feduca.recipes.schema import Recipe
+from feduca.runs.commit import commit
+from feduca.studies.cells import cells
 
 CONTESTANTS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: module, the packages it needs
     "ours": ("feduca.bench.ours", ()),
     "plain": ("feduca.bench.plain", ()),
     "pfl": ("feduca.bench.with_pfl", ("pfl",)),
-    "flower": ("feduca.flower.simulation", ("flwr", "ray")),
+    "flower": ("feduca.bench.with_flower", ("flwr", "ray")),
 }
 RATIOS = {"plain": "vs_sequential", "pfl": "vs_pfl", "flower": "vs_flower_simulation"}
 TITLES = {"plain": "plain PyTorch loop", "pfl": "pfl", "flower": "Flower, simulation on Ray"}
@@ -133,8 +134,8 @@ def _prepare(recipe: Recipe, rounds: int, folder: Path) -> dict[str, Any]:
     local = recipe.local
     spec = {"rounds": rounds, "silos": len(task.members), "epochs": local.epochs, "batch_size": local.batch_size}
     spec |= {"lr": local.lr, "weight_decay": local.weight_decay, "clip": local.clip}
-    (folder / "spec.json").write_text(json.dumps(spec))
-    (folder / "recipe.json").write_text(recipe.model_dump_json())
+    (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+    (folder / "recipe.json").write_text(recipe.model_dump_json(), encoding="utf-8")
     return {"data": recipe.task.data, "examples_per_silo": fewest, **spec}
 
 
@@ -149,13 +150,13 @@ def _compete(module: str, folder: Path, name: str, threads: int) -> list[float]:
     }
     command = [sys.executable, "-m", module, str(folder)] + ([str(threads)] if name == "flower" else [])
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, encoding="utf-8")
     except subprocess.TimeoutExpired:
         raise InputError(f"{name} did not finish in {LIMIT:.0f} s; use fewer --rounds") from None
     if done.returncode or not (folder / f"{name}.json").exists():
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise InputError(f"{name} failed: {last}; uninstall its package to leave it out")
-    return json.loads((folder / f"{name}.json").read_text())[1:]
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))[1:]
 
 
 def _loss(folder: Path, name: str) -> float:
@@ -175,7 +176,7 @@ def _loss(folder: Path, name: str) -> float:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()

@@ -10,17 +10,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from feduca import api, config, experiment, peak
+from feduca import api
 from feduca.bench import Save, Say, versions
-from feduca.commit import commit
-from feduca.config import Recipe
-from feduca.display import aligned
+from feduca.core.wording import aligned
 from feduca.errors import InputError
-from feduca.reproduce.study import reproduce
-from feduca.reproduce.summary import device
-from feduca.runs import RunResult
-from feduca.study import cells
-from feduca.timed import timed
+from feduca.recipes import build as experiment
+from feduca.recipes import schema as config
+from feduca.recipes.schema import Recipe
+from feduca.runs.commit import commit
+from feduca.runs.directory import RunResult
+from feduca.studies.cells import cells
+from feduca.studies.execute import reproduce
+from feduca.studies.summarise import device
+from feduca.studies.timed import timed
+from feduca.tasks.engines.gpu import peak
 
 METHODS = ("fedavg", "fedprox", "incfl", "aaggff", "fedavg-ws", "feduca", "forced")
 SMOKE: dict[str, Any] = {"rounds": 4, "short": 2}

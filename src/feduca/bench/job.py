@@ -28,7 +28,7 @@ class Job:
     spec: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spec", json.loads((self.folder / "spec.json").read_text()))
+        object.__setattr__(self, "spec", json.loads((self.folder / "spec.json").read_text(encoding="utf-8")))
 
     @cached_property
     def data(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -86,4 +86,4 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 
 def hand_in(job: Job, name: str, clock: Clock, state: Mapping[str, Any]) -> None:
     save_state(job.folder / f"{name}.npz", state)
-    (job.folder / f"{name}.json").write_text(json.dumps(clock.seconds))
+    (job.folder / f"{name}.json").write_text(json.dumps(clock.seconds), encoding="utf-8")

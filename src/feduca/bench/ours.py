@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from feduca import experiment
 from feduca.bench.job import Clock, Job, hand_in
-from feduca.config import Recipe
+from feduca.recipes import build as experiment
+from feduca.recipes.schema import Recipe
 
 
 def main(folder: str) -> None:
     job = Job(Path(folder))
-    recipe = Recipe.model_validate(json.loads((job.folder / "recipe.json").read_text()))
+    recipe = Recipe.model_validate(json.loads((job.folder / "recipe.json").read_text(encoding="utf-8")))
     task = experiment.make_task(recipe, 0)
     spec, silos = experiment.make_server(recipe, 0, task).local, np.arange(job.spec["silos"])
     theta = task.init(0)

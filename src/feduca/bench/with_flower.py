@@ -1,6 +1,6 @@
 """The job of `feduca bench cpu` in Flower's own simulation (`pip install "flwr[simulation]"`, on Ray), with its own FedAvg.
 
-python -m feduca.flower.simulation JOB [CPUS]      CPUS per simulated silo: as many run at once as fit
+python -m feduca.bench.with_flower JOB [CPUS]      CPUS per simulated silo: as many run at once as fit
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(folder: str, cpus: int = 1) -> None:
 
     @client.train()
     def train(message: Message, context: Context) -> Message:
-        from feduca.flower.simulation import silo  # the worker's own, with its cache
+        from feduca.bench.with_flower import silo  # the worker's own, with its cache
 
         torch.set_num_threads(cpus)
         k = int(context.node_config["partition-id"])

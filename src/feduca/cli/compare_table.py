@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca.config import Recipe
-from feduca.display import aligned, standing_columns
-from feduca.study import Cell
+from feduca.cli.progress import standing_columns
+from feduca.core.wording import aligned, number
+from feduca.recipes.schema import Recipe
+from feduca.studies.cells import Cell
 
 Rows = list[dict[str, Any]]
 COLUMNS = {  # what is shown: key of a row, heading, factor
@@ -37,14 +38,10 @@ def table(recipe: Recipe, rows: Rows) -> str:
 
     def line(row: dict[str, Any]) -> list[str]:
         place = [row["axes"].get(axis, "") for axis in axes]
-        figures = (_number(row[key], factor) for key, (_, factor) in COLUMNS.items())
+        figures = (number(row[key], 1, scale=factor) for key, (_, factor) in COLUMNS.items())
         return [*place, *figures, *(say(row) for say in more.values())]
 
     return aligned([*axes, *(heading for heading, _ in COLUMNS.values()), *more], map(line, rows), len(axes))
-
-
-def _number(value: float | None, factor: float) -> str:
-    return "-" if value is None else f"{factor * value:.1f}"
 
 
 def heat_map(recipe: Recipe, rows: Rows, path: str | Path) -> str:
@@ -78,7 +75,9 @@ def heat_map(recipe: Recipe, rows: Rows, path: str | Path) -> str:
                     panel.text(
                         j, i, f"{value:.0f}", ha="center", va="center", fontsize=7, color="white" if dark else "black"
                     )
-        also = "".join(f"; {row['method']} {_number(row[key], factor)}" for row in outside if row[key] is not None)
+        also = "".join(
+            f"; {row['method']} {number(row[key], 1, scale=factor)}" for row in outside if row[key] is not None
+        )
         panel.set_title(heading + also, fontsize=10)
         panel.set_xticks(
             range(len(columns)), [" | ".join(column) for column in columns], rotation=60, ha="right", fontsize=7

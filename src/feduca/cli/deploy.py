@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feduca.console import Json, Rounds, Set, Source, print_findings, print_run
+from feduca.cli.options import Json, Rounds, Set, Source, print_findings, print_run
 
 app = typer.Typer(
     help="Silos on machines of their own, over Flower (needs `feduca[flower]`).",
@@ -27,18 +27,19 @@ def _deploy() -> None:
 def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: int | None, clients: int | None) -> Any:
     """A recipe for one run, with one seed and nothing to compare, dealt to `clients`.
 
-    A folder of silos' files has its own; it is given under its whole path, since apps run elsewhere.
+    A folder of silos' files has its own, and so have data that nature dealt; it is given under its whole path, since apps run
+    elsewhere.
     """
     from feduca import api
-    from feduca.config import parse_setting
-    from feduca.folders import is_folder
+    from feduca.recipes.folders import NATURAL, is_folder
+    from feduca.recipes.schema import parse_setting
 
     _flower_is_here()
     chosen = api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed)
     changes: dict[str, Any] = {"seeds": chosen.seeds[:1]}
     if is_folder(chosen.task.data):
         changes["task.data"] = str(Path(chosen.task.data).absolute())
-    elif clients is not None:
+    elif clients is not None and chosen.task.data not in NATURAL:
         changes["task.clients"] = clients
     return chosen.single().with_settings(changes)
 
@@ -58,6 +59,7 @@ def init(
     source: Source = "quickstart",
     silos: Annotated[str, typer.Option(help="The silos' names, with commas; or how many.")] = "3",
     address: Annotated[str, typer.Option(help="host:port at which silos reach the server.")] = "127.0.0.1:8444",
+    bind: Annotated[str | None, typer.Option(help="IP address of the one interface to listen on.")] = None,
     host: Annotated[list[str] | None, typer.Option(help="A further name of the server (repeatable).")] = None,
     own: Annotated[Path | None, typer.Option("--app", help="A folder with your own deployed.py.")] = None,
     out: Annotated[str, typer.Option(help="Folder for run directories, seen from the server's.")] = "runs",
@@ -75,7 +77,15 @@ def init(
     chosen = _recipe(source, settings, rounds, seed, None if own is not None else len(given))
     names = folders.silo_names(chosen, len(given)) if own is None and silos.isdigit() else given
     folders.init(
-        folder, chosen, names, address=address, hosts=host or [], out=out, app=own, config=_entries(config or [])
+        folder,
+        chosen,
+        names,
+        address=address,
+        bind=bind,
+        hosts=host or [],
+        out=out,
+        app=own,
+        config=_entries(config or []),
     )
     typer.echo(
         f"written to {folder}: server/ for {address}, silos/ for {', '.join(names)}; README.md says what goes where"
@@ -84,8 +94,8 @@ def init(
 
 def _entries(config: list[str]) -> dict[str, dict[str, Any]]:
     """`WHO.KEY=VALUE` as {who: {key: value}}."""
-    from feduca.config import parse_setting
     from feduca.errors import ConfigError
+    from feduca.recipes.schema import parse_setting
 
     found: dict[str, dict[str, Any]] = {}
     for text in config:
@@ -103,23 +113,101 @@ def add(
     name: Annotated[str, typer.Argument(help="The new silo's name.")],
 ) -> None:
     """Make the folder and key of one more silo. It may join while the federation runs."""
-    from feduca.flower import deploy
+    from feduca.flower import control
     from feduca.flower import folder as folders
 
     _flower_is_here()
     path = folders.add_silo(folder, name)
     server = folders.read_server(folder)
-    there = deploy.reachable(f"127.0.0.1:{server.port}")
+    there = control.running(server)
     if there:
-        deploy.register(server)
+        control.register(server)
     how = "its key is registered" if there else f"copy server/keys/{name}.pub into server/keys on the server"
     typer.echo(f"written to {path}; {how}")
 
 
 @app.command()
+def approve(
+    folder: Annotated[Path, typer.Argument(help="The silo's folder.")],
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--app", help="An app's folder or .fab file; without it, the one that the server sent."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking; for who has read it elsewhere.")] = False,
+) -> None:
+    """Show how an app differs from the approved one, and let this silo run it from now on."""
+    from feduca.flower import approval
+    from feduca.flower import folder as folders
+
+    _flower_is_here()
+    mine = folders.read_silo(folder)
+    if bundle is None:
+        content = approval.proposed(mine.path)
+    else:
+        content = approval.bundle(bundle) if bundle.is_dir() else approval.read(bundle)
+    typer.echo(approval.difference(mine.path, content) or "no file of it differs from the approved app")
+    seen = approval.fingerprint(content)
+    if not yes:
+        typer.confirm(f"Let {mine.name} run app {seen[:12]} on its data?", abort=True)
+    approval.approve(mine.path, content)
+    typer.echo(f"{mine.name} runs app {seen[:12]} from the next message on")
+
+
+@app.command()
+def remove(
+    folder: Annotated[Path, typer.Argument(help="The server's folder, or the whole deployment.")],
+    name: Annotated[str, typer.Argument(help="The silo.")],
+) -> None:
+    """Take a silo's key away: it is refused at once. What it sent stays, unless it leaves with `erase` first."""
+    from feduca.flower import control
+    from feduca.flower import folder as folders
+
+    _flower_is_here()
+    server = folders.read_server(folder)
+    folders.remove_key(server, name)
+    if control.running(server):
+        control.register(server)
+    typer.echo(f"{name} is refused from now on")
+
+
+@app.command()
+def rotate(
+    folder: Annotated[Path, typer.Argument(help="The whole deployment, or a silo's folder.")],
+    name: Annotated[str | None, typer.Argument(help="The silo, where the folder is a whole deployment.")] = None,
+) -> None:
+    """A new key for a silo; the old one is refused as soon as the server has the new public key."""
+    from feduca.flower import control
+    from feduca.flower import folder as folders
+
+    _flower_is_here()
+    mine, server = folders.rotate(folder, name)
+    if server is None:
+        typer.echo(f"copy {mine.path}/key.pub to server/keys/{mine.name}.pub on the server, then start.sh again")
+        return
+    if control.running(server):
+        control.register(server)
+    typer.echo(f"{mine.name} has a new key; copy {mine.path}/key to its machine and start it again")
+
+
+@app.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(help="The whole deployment, with its ca/.")],
+    host: Annotated[list[str] | None, typer.Option(help="A further name of the server (repeatable).")] = None,
+) -> None:
+    """A new server certificate from the same authority, for the same names; silos need nothing new."""
+    from feduca.flower import folder as folders
+
+    _flower_is_here()
+    names = folders.renew(folder, host or [])
+    typer.echo(
+        f"written for {', '.join(names)}; copy server/server.crt and server.key to the server, then start.sh again"
+    )
+
+
+@app.command()
 def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder.")]) -> None:
     """Run the SuperLink of a server folder and register its silos' keys, later ones too. Ends with Ctrl-C."""
-    from feduca.flower import deploy
+    from feduca.flower import control, deploy
     from feduca.flower import folder as folders
     from feduca.flower.processes import until_told
 
@@ -128,12 +216,12 @@ def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder."
     with until_told() as told:
         process = deploy.start_superlink(server)
         try:
-            deploy.wait_until_reachable(f"127.0.0.1:{server.port}", process)
-            new = deploy.register(server)
-            typer.echo(
-                f"the SuperLink listens at {server.address}; newly registered: {', '.join(new) or 'nobody'}", err=True
-            )
-            deploy.keep_registering(server, process, told)
+            deploy.wait_until_reachable(server, process)
+            new, gone = control.register(server)
+            typer.echo(f"silos reach the server at {server.address}; new: {', '.join(new) or 'nobody'}", err=True)
+            if gone:
+                typer.echo(f"no longer registered: {', '.join(gone)}", err=True)
+            control.keep_registering(server, process, told)
         finally:
             process.stop()
     if not told.is_set():
@@ -149,14 +237,21 @@ def silo(folder: Annotated[Path, typer.Argument(help="The silo's folder.")]) -> 
 
     from feduca.flower import deploy
     from feduca.flower import folder as folders
+    from feduca.flower.check import examine
     from feduca.flower.processes import until_told
 
     _flower_is_here()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     mine = folders.read_silo(folder)
     typer.echo(f"{mine.name} reports to {mine.superlink}; log: {mine.path}/supernode.log", err=True)
+
+    def diagnose() -> None:
+        for finding in examine(mine.path):
+            if not finding.ok:
+                logging.getLogger("feduca").warning("%s: %s; %s", finding.what, finding.seen, finding.remedy)
+
     with until_told() as told:
-        deploy.keep_silo(mine, told)
+        deploy.keep_silo(mine, told, diagnose)
 
 
 @app.command()
@@ -230,10 +325,11 @@ def resume(path: Path, as_json: bool, rounds: int) -> None:
 
 
 def _watch(rounds: int) -> Any:
-    from feduca import display
+    from feduca.cli import progress as display
+    from feduca.core import wording
 
     def line(record: dict[str, Any], clients: dict[str, Any]) -> None:
-        marks, accuracy = display.strip(clients["status"]), display.percent(record["accuracy"])
+        marks, accuracy = display.strip(clients["status"]), wording.percent(record["accuracy"])
         typer.echo(f"round {record['round']}/{rounds}  accuracy {accuracy} %  in {marks}", err=True)
 
     return line

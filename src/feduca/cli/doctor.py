@@ -7,22 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from feduca._version import __version__
-
-
-@dataclass(frozen=True)
-class Finding:
-    what: str
-    ok: bool
-    seen: str
-    remedy: str = ""
-    optional: bool = False
-
-    def advice(self) -> str:
-        return f" -> {self.remedy}" if self.remedy and not self.ok else ""
+from feduca.core.finding import Finding
 
 
 def examine(out: str) -> list[Finding]:
@@ -41,16 +29,14 @@ def _tried(check: Callable[[str], Iterator[Finding]], out: str) -> Iterator[Find
 def _versions(out: str) -> Iterator[Finding]:
     yield Finding("feduca", True, __version__)
     yield Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], "use Python 3.11 or newer")
-    for name in ("numpy", "scipy", "numba", "pydantic", "typer", "rich", "safetensors", "sklearn"):
+    for name in ("numpy", "scipy", "numba", "pydantic", "typer", "rich", "safetensors", "sklearn", "clarabel"):
         module = importlib.import_module(name)
         yield Finding(name, True, str(getattr(module, "__version__", "present")))
-    for name, extra in (("cvxpy", "dev"), ("clarabel", "dev")):
-        try:
-            seen = importlib.import_module(name).__version__
-            yield Finding(name, True, seen, optional=True)
-        except ImportError:
-            remedy = f'pip install "feduca[{extra}]" if you want solver = "reference"'
-            yield Finding(name, False, "not installed", remedy, optional=True)
+    try:
+        yield Finding("cvxpy", True, importlib.import_module("cvxpy").__version__, optional=True)
+    except ImportError:
+        remedy = 'pip install "feduca[dev]" if you want solver = "reference"'
+        yield Finding("cvxpy", False, "not installed", remedy, optional=True)
 
 
 def _torch(out: str) -> Iterator[Finding]:
@@ -72,13 +58,13 @@ def _solver(out: str) -> Iterator[Finding]:
     ok = solved.status == "optimal"
     yield Finding("solver", ok, f"{solved.status}, gap {solved.gap}, first solve {seconds:.2f} s", "reinstall numba")
     warm = seconds < 1
-    remedy = "run `python -m feduca.warm` once to compile and cache it"
+    remedy = "run `python -m feduca.cli.warm` once to compile and cache it"
     yield Finding("solver cache", warm, "warm" if warm else "cold", remedy, optional=True)
 
 
 def _output(out: str) -> Iterator[Finding]:
     from feduca.errors import InputError
-    from feduca.runs import check_writable
+    from feduca.runs.directory import check_writable
 
     try:
         check_writable(Path(out))

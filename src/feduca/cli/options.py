@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from feduca.doctor import Finding
-    from feduca.runs import RunResult
+    from feduca.core.finding import Finding
+    from feduca.runs.directory import RunResult
 
 Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
 Set = Annotated[
@@ -19,29 +22,107 @@ Set = Annotated[
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
+Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+Out = Annotated[str, typer.Option(help="Folder for run directories.")]
+Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
+Lockstep = Annotated[int, typer.Option(help="Number of runs to batch together: fills a GPU.", min=1)]
+Import = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="FILE.py", help="Run this file of yours first: its mechanisms (repeatable)."),
+]
+
+
+def load_imports(imports: list[str] | None) -> None:
+    from feduca.recipes import plugins as own
+
+    own.load(imports or [], say)
+
+
+def chosen_recipe(
+    source: str, settings: list[str] | None, rounds: int | None, seed: int | None, device: str | None
+) -> Any:
+    from feduca import api
+    from feduca.recipes.schema import parse_setting
+
+    return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
+
+
+def folder_of(recipe: Any, seed: int, out: str) -> Path:
+    """Where a run leaves what it did."""
+    from feduca.runs.directory import RunDirectory
+
+    return RunDirectory(Path(out), recipe.name, recipe.hash(), seed).path
+
+
+def is_finished(folder: Path) -> bool:
+    from feduca.runs.directory import state_of
+
+    return state_of(folder) == "finished"
+
+
+def say(line: str) -> None:
+    from feduca.errors import printable
+
+    for one in line.splitlines():
+        typer.echo(printable(one, most=10_000), err=True)
+
+
+@contextmanager
+def repeatable(keep: bool) -> Iterator[None]:
+    """The same for a command that skips what is done; `keep`: its runs write checkpoints."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        goes_on = "goes on where it stopped" if keep else "skips finished runs; others start anew"
+        say(f"interrupted; the same command {goes_on}")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def resumable(folder: Path, imports: list[str] | None = None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end in one line that says how to go on."""
+    command = shlex.join(["feduca", "resume", str(folder), *(w for file in imports or [] for w in ("--import", file))])
+    try:
+        yield
+    except KeyboardInterrupt:
+        from feduca.runs.directory import nothing_kept
+
+        if not (folder / "config.toml").is_file() or is_finished(folder):
+            say("interrupted; nothing was written yet")
+        elif why := nothing_kept(folder):
+            say(f"interrupted; {why}: `{command}` starts anew")
+        else:
+            say(f"interrupted; go on with `{command}`")
+        raise typer.Exit(130) from None
+
 
 def print_run(result: RunResult, as_json: bool) -> None:
     """How a run went, who is better off than alone and who quit (where the run knows), and where it lies."""
-    from feduca import display, standing
+    from feduca.cli import progress as display
+    from feduca.core import wording
+    from feduca.errors import printable
+    from feduca.runs import standing
+    from feduca.runs.lines import columns
 
     row: dict[str, Any] = result.row()
     if as_json:
         typer.echo(json.dumps(row))
         return
-    metric, joined = row.get("metric", "accuracy"), display.percent(row["participation"])
+    metric, joined = row.get("metric", "accuracy"), wording.percent(row["participation"])
     shared = display.said(row["accuracy"], metric)
     if row["accuracy"] is None:
         own = display.said(row["deployed"], metric, whose=" of silos' own")
         shared = f"{own} (there is no common test set)"
     typer.echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
-    gone = standing.left((record["round"], record["status"]) for record in result.clients)
+    gone = standing.left((record["round"], record["status"]) for record in columns(result.clients, "round", "status"))
     for line in (
         standing.better_off(result.clients, result.silos, metric),
         standing.departed(gone, result.silos),
     ):
         if line:
             typer.echo(line)
-    typer.echo(f"written to {row['run_dir']}")
+    typer.echo(printable(f"written to {row['run_dir']}"))
 
 
 def print_findings(findings: Sequence[Finding], as_json: bool) -> None:

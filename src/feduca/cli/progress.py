@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from feduca.core.wording import SCORE, aligned, number, percent, points, scored
+
 if TYPE_CHECKING:
-    from feduca.records import ClientRecord, RoundRecord
+    from feduca.core.records import ClientRecord, RoundRecord
+    from feduca.studies.cell_summary import CellSummary
 
 _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
 _MARKS["left"] = ("/", "dim")  # for good; a sentence at the end of the run says who and when
-WIDEST = 10_000  # a plain table is not cut: its labels are there to be copied
-
-
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def strip(status: list[str] | Any) -> str:
@@ -35,12 +33,12 @@ def _coloured(status: list[str] | Any) -> str:
 
 
 class Progress:
-    """Watches one run after another; `total` runs of `rounds` rounds each."""
+    """Watches run after run, or batch after batch; `total` runs of `rounds` rounds each."""
 
     def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy") -> None:
         self._rounds, self._total, self._metric = rounds, total, metric
-        self._done = 0
         self._label = ""
+        self._done = self._seen = self._of_batch = self._shown = 0
         self._started = time.monotonic()
         self._console = Console(stderr=True)
         self._live = None
@@ -50,17 +48,24 @@ class Progress:
             self._live = Live(console=self._console, transient=True, refresh_per_second=8)
             self._live.start()
 
-    def start(self, label: str) -> None:
-        self._label = label
-        if self._live is not None:  # the first round may take a while
+    def start(self, done: int, total: int, label: str) -> None:
+        """What runs now, after `done` of all runs; several in lockstep have one label, and the first of them is shown."""
+        self._done, self._label = done, label
+        self._of_batch = self._shown = 0
+        if self._live is not None and label:  # the first round may take a while
             self._live.update(Text(f"{self._title()}: round 1 of {self._rounds} ..."))
 
     def _title(self) -> str:
         return f"{self._label}  ({self._done + 1} of {self._total})" if self._total > 1 else self._label
 
     def __call__(self, record: RoundRecord, clients: ClientRecord) -> None:
-        finished = self._done * self._rounds + record.round
-        left = (time.monotonic() - self._started) / finished * (self._total * self._rounds - finished)
+        self._seen += 1
+        self._of_batch += 1
+        if record.round == self._shown:
+            return
+        self._shown = record.round
+        to_do = (self._total - self._done) * self._rounds - max(self._of_batch, record.round)
+        left = (time.monotonic() - self._started) / self._seen * to_do
         if self._live is not None:
             self._live.update(self._table(record, clients, left))
         elif record.round % max(1, self._rounds // 5) == 0 or record.round == self._rounds:
@@ -72,9 +77,6 @@ class Progress:
                 file=sys.stderr,
                 flush=True,
             )
-
-    def end_of_run(self) -> None:
-        self._done += 1
 
     def close(self) -> None:
         if self._live is not None:
@@ -117,21 +119,8 @@ def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, label: bar.update(task, completed=done, total=total, description=f"{name}: {label}")
 
 
-def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table as plain text: the first `left` columns to the left, the others, figures, to the right."""
-    table = Table(box=None, pad_edge=False, header_style="")
-    for place, name in enumerate(head):
-        table.add_column(Text(name), justify="left" if place < left else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))  # a label in brackets is no markup
-    console = Console(width=WIDEST, force_terminal=False, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
-
-
 def _number(decimals: int, scale: float = 1.0) -> Callable[[float | None], str]:
-    return lambda value: "-" if value is None else f"{scale * value:.{decimals}f}"
+    return lambda value: number(value, decimals, scale=scale)
 
 
 def _curve(choose: Callable[[list[float]], float]) -> Callable[[list[float | None] | None], str]:
@@ -142,84 +131,80 @@ def _curve(choose: Callable[[list[float]], float]) -> Callable[[list[float | Non
     return show
 
 
-_Column = tuple[str, str, Callable[[Any], str]]  # where in a cell (a dot goes into a table), title, how it is shown
+# Title, what it is of a cell (None: nothing to show), and how that is shown.
+_Column = tuple[str, Callable[["CellSummary"], Any], Callable[[Any], str]]
+
+
+def _of(table: Mapping[str, Any] | None, key: str) -> Any:
+    return (table or {}).get(key)
+
 
 NAMED_FOR: dict[str, tuple[_Column, ...]] = {  # the quantity that a study is about
     "jensen": (
-        ("jensen.mean", "gap %", _number(2, 100)),
-        ("jensen.top50", "top 50", _number(2, 100)),
-        ("jensen.top25", "top 25", _number(2, 100)),
+        ("gap %", lambda c: _of(c.jensen, "mean"), _number(2, 100)),
+        ("top 50", lambda c: _of(c.jensen, "top50"), _number(2, 100)),
+        ("top 25", lambda c: _of(c.jensen, "top25"), _number(2, 100)),
     ),
-    "concavity": (("fits.median", "median R^2", _number(2)),),
+    "concavity": (("median R^2", lambda c: _of(c.fits, "median"), _number(2)),),
     "discrepancy": (
-        ("discrepancy", "mean discrepancy", _curve(statistics.fmean)),
-        ("discrepancy", "largest", _curve(max)),
+        ("mean discrepancy", lambda c: c.discrepancy, _curve(statistics.fmean)),
+        ("largest", lambda c: c.discrepancy, _curve(max)),
     ),
-    "cost": (("seconds_allocate", "allocating, s", _number(2)), ("peak_mb", "peak MB", _number(0))),
+    "cost": (
+        ("allocating, s", lambda c: c.seconds_allocate, _number(2)),
+        ("peak MB", lambda c: c.peak_mb, _number(0)),
+    ),
 }
 
 
 # Of studies that know the forced-in ceiling, offers, the model a silo would have had alone, or who left for good.
 OFFERED: tuple[_Column, ...] = (
-    ("ceiling_accuracy_mean", "ceiling", percent),
-    ("concession", "mean concession", _number(2)),
-    ("deployed_test_mean", "deployed %", percent),
-    ("alone_test_mean", "alone %", percent),
-    ("better_off_share", "better off %", percent),
-    ("gain_worst", "worst gain", percent),
-    ("members_share", "still in %", percent),
+    ("ceiling", lambda c: c.ceiling_accuracy_mean, percent),
+    ("mean concession", lambda c: c.concession, _number(2)),
+    ("deployed %", lambda c: c.deployed_test_mean, percent),
+    ("alone %", lambda c: c.alone_test_mean, percent),
+    ("better off %", lambda c: c.better_off_share, percent),
+    ("worst gain", lambda c: c.gain_worst, percent),
+    ("surely better %", lambda c: c.better_share, percent),
+    ("surely worse %", lambda c: c.worse_share, percent),
+    ("undecided %", lambda c: c.undecided_share, percent),
+    ("still in %", lambda c: c.members_share, percent),
 )
-USUAL = {"concession": 0, "members_share": 1}  # where all cells have this there is no column
+USUAL = {"mean concession": 0, "still in %": 1}  # where all cells have this there is no column
 
 
-def _at(cell: dict[str, Any], key: str) -> Any:
-    table, _, inner = key.partition(".")
-    return (cell.get(table) or {}).get(inner) if inner else cell.get(table)
-
-
-def cells(summary: list[dict[str, Any]], *, paper: bool = True, study: str = "") -> str:
+def cells(summary: Sequence[Mapping[str, Any]], *, paper: bool = True, study: str = "") -> str:
     """The summary of a study as plain text, ours beside the paper's where those can be compared."""
-    axes = list(dict.fromkeys(axis for cell in summary for axis in cell["labels"]))
-    about = [column for column in NAMED_FOR.get(study, ()) if any(_at(cell, column[0]) is not None for cell in summary)]
-    about += [c for c in OFFERED if any(cell.get(c[0]) not in (None, USUAL.get(c[0])) for cell in summary)]
-    paper = paper and any(
-        cell[key] is not None for cell in summary for key in ("paper_accuracy", "paper_participation")
-    )
-    theirs = ("paper",) if paper else ()
-    figures = (
-        "accuracy %",
-        *theirs,
-        "participation %",
-        *theirs,
-        *(column[1] for column in about),
-        "seeds",
-        "seconds",
-    )
+    from feduca.studies.cell_summary import CellSummary
 
-    def row(cell: dict[str, Any]) -> list[str]:
-        spread = "" if cell["accuracy_std"] is None else f" +- {100 * cell['accuracy_std']:.1f}"
+    found = [CellSummary.of(cell) for cell in summary]
+    axes = list(dict.fromkeys(axis for cell in found for axis in cell.labels))
+    about = [one for one in NAMED_FOR.get(study, ()) if any(one[1](cell) is not None for cell in found)]
+    about += [one for one in OFFERED if any(one[1](cell) not in (None, USUAL.get(one[0])) for cell in found)]
+    paper = paper and any(v is not None for c in found for v in (c.paper_accuracy, c.paper_participation))
+    theirs = ("paper",) if paper else ()
+    named = (title for title, _, _ in about)
+    figures = ("accuracy %", *theirs, "participation %", *theirs, *named, "seeds", "seconds")
+
+    def row(cell: CellSummary) -> list[str]:
+        spread = "" if cell.accuracy_std is None else f" +- {100 * cell.accuracy_std:.1f}"
         return [
-            *(cell["labels"].get(axis, "") for axis in axes),
-            percent(cell["accuracy_mean"]) + spread,
-            *([percent(cell["paper_accuracy"])] if paper else []),
-            percent(cell["participation_mean"]),
-            *([percent(cell["paper_participation"])] if paper else []),
-            *(show(_at(cell, key)) for key, _, show in about),
-            str(len(cell["seeds"])),
-            f"{cell['seconds']:.1f}",
+            *(cell.labels.get(axis, "") for axis in axes),
+            percent(cell.accuracy_mean) + spread,
+            *([percent(cell.paper_accuracy)] if paper else []),
+            percent(cell.participation_mean),
+            *([percent(cell.paper_participation)] if paper else []),
+            *(show(value(cell)) for _, value, show in about),
+            str(len(cell.seeds)),
+            number(cell.seconds, 1),
         ]
 
-    return aligned([*axes, *figures], map(row, summary), len(axes))
-
-
-def scored(value: float | None, metric: str = "accuracy") -> str:
-    """A score as it is printed: accuracy in percent, any other as it is."""
-    return percent(value) if metric == "accuracy" or value is None else f"{value:.3f}"
+    return aligned([*axes, *figures], map(row, found), len(axes))
 
 
 def said(value: float | None, metric: str, whose: str = "") -> str:
     """The same in a line of text: with its name, and its unit."""
-    return f"{metric}{whose} {scored(value, metric)}{' %' if metric == 'accuracy' else ''}"
+    return f"{metric}{whose} {scored(value, metric)}{' %' if metric == SCORE else ''}"
 
 
 def heading(metric: str) -> str:
@@ -250,13 +235,14 @@ def standing_columns(
 
     Without the first two where no run recorded its models alone, without the last where nobody left for good.
     """
-    from feduca.standing import points
-
     columns: dict[str, Callable[[dict[str, Any]], str]] = {}
     if any(row.get("better_off") is not None for row in rows):
         worst = "worst silo, points" if metric == "accuracy" else f"worst silo, {metric}"
         columns["better off %"] = lambda row: percent(row.get("better_off"))
         columns[worst] = lambda row: points(row.get("gain_worst"), metric)
+    if any(row.get("better_share") is not None for row in rows):
+        shares = ("better_share", "worse_share", "undecided_share")
+        columns["surely better / worse / undecided %"] = lambda row: " / ".join(percent(row.get(key)) for key in shares)
     if any(row.get("still_in") not in (None, 1) for row in rows):
         columns["still in %"] = lambda row: percent(row.get("still_in"))
     return columns

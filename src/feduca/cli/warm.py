@@ -1,4 +1,4 @@
-"""`python -m feduca.warm`: compile solver and training once, so that no run of a later process has to.
+"""`python -m feduca.cli.warm`: compile solver and training once, so that no run of a later process has to.
 
 numba keeps the machine code next to the installed package (or in the user's cache directory where that is read-only).
 """
@@ -18,9 +18,9 @@ def warm() -> float:
 
 
 def solver() -> None:
+    from feduca.core.utility import Quadratic, Spline, nodes
     from feduca.program import allocate
     from feduca.program.instances import draw
-    from feduca.utility import Quadratic, Spline, nodes
 
     program = draw("previous", 4, 2, 0)
     allocate(**program)

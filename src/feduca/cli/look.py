@@ -1,0 +1,54 @@
+"""Commands that show what runs left behind: pages, live views, models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from feduca.cli.options import (
+    Import,
+    load_imports,
+    say,
+)
+
+
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run directories.", metavar="RUN...")],
+    out: Annotated[str, typer.Option("-o", "--out", help="The page to write.")] = "report.html",
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write all charts into one PDF beside the page.")] = False,
+    figures: Annotated[str | None, typer.Option(help="Also write each chart as SVG, PNG and PDF here.")] = None,
+) -> None:
+    """Show runs as one self-contained page: who is in, who is out and why, what was promised and delivered."""
+    from feduca.report import write
+
+    for written in write(runs, Path(out), pdf=pdf, figures=figures):
+        typer.echo(f"written to {written}")
+
+
+def watch(
+    run: Annotated[str, typer.Argument(help="A run directory, or a folder of them.", metavar="RUN")] = "runs",
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8765,
+) -> None:
+    """Watch runs in a browser while they go on."""
+    from feduca.report.dashboard import watch as serve
+
+    serve(run, host, port, say)
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A run directory.", metavar="RUN")],
+    out: Annotated[str, typer.Option("-o", "--out", help="Folder for the models.")],
+    distil: Annotated[
+        bool, typer.Option("--distil", help="Where silos deploy a mixture of models, train one network to match it.")
+    ] = False,
+    imports: Import = None,
+) -> None:
+    """Write the shared model and every silo's deployed model as safetensors, with a model card."""
+    from feduca.report.export import export_models
+
+    load_imports(imports)
+    exported = export_models(run, out, distil=distil)
+    typer.echo(f"{len(exported.models)} models written to {exported.path}")

@@ -1,0 +1,166 @@
+"""Commands to start with: run a federation, go on with one, see what there is."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from feduca.cli.options import (
+    Again,
+    Device,
+    Import,
+    Json,
+    Out,
+    Rounds,
+    Seed,
+    Set,
+    Source,
+    chosen_recipe,
+    folder_of,
+    is_finished,
+    load_imports,
+    print_findings,
+    print_run,
+    resumable,
+    say,
+)
+
+
+def run(
+    source: Source = "quickstart",
+    settings: Set = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Out = "runs",
+    as_json: Json = False,
+    again: Again = False,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Also send rounds to tensorboard or mlflow (repeatable).")
+    ] = None,
+    imports: Import = None,
+) -> None:
+    """Run one federation."""
+    from feduca import api
+    from feduca.cli import progress as display
+    from feduca.recipes import cost_hint
+    from feduca.report import sinks
+
+    load_imports(imports)
+    chosen = chosen_recipe(source, settings, rounds, seed, device).single()
+    if len(chosen.seeds) > 1:
+        seeds = ", ".join(map(str, chosen.seeds))
+        say(f"the recipe has seeds {seeds}: `run` takes the first, `compare` runs them all")
+    folder = folder_of(chosen, chosen.seeds[0], out)
+    if not again and is_finished(folder):
+        say("already finished; --again repeats it")
+    elif not as_json and (line := cost_hint.warning(chosen)):  # before somebody looks at an empty screen for minutes
+        say(line)
+    named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
+    tracked = sinks.make(track or [], named, out, chosen.plain())
+    progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
+    progress.start(0, 1, chosen.mechanism["name"])
+
+    def follow(record: Any, clients: Any) -> None:
+        progress(record, clients)
+        tracked(record, clients)
+
+    try:
+        with resumable(folder, imports):
+            result = api.run(chosen, out=out, watch=follow, again=again)
+    finally:
+        progress.close()
+        tracked.close()
+    print_run(result, as_json)
+
+
+def resume(
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Json = False,
+    imports: Import = None,
+) -> None:
+    """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
+    from feduca import api
+    from feduca.cli import progress as display
+    from feduca.runs import directory as runs
+
+    load_imports(imports)
+    if is_finished(Path(path)):
+        say("already finished; `feduca run --again` repeats it")
+        print_run(runs.load(path), as_json)
+        return
+    chosen, directory = api.recorded(path)
+    if (directory.path / "deployment.json").is_file():
+        from feduca.cli.deploy import resume as resume_deployed
+
+        resume_deployed(directory.path, as_json, chosen.rounds)
+        return
+    progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
+    progress.start(0, 1, chosen.mechanism["name"])
+    try:
+        with resumable(Path(path), imports):
+            result = api.resume(path, watch=progress)
+    finally:
+        progress.close()
+    print_run(result, as_json)
+
+
+def rollback(
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    round: Annotated[int, typer.Argument(metavar="ROUND", help="The last round to keep.")],
+    imports: Import = None,
+) -> None:
+    """Forget the rounds after ROUND, finished or not; `feduca resume` then goes on from there."""
+    from feduca import api
+    from feduca.runs.rollback import roll_back
+
+    load_imports(imports)
+    chosen, directory = api.recorded(path)
+    deployed = roll_back(directory.path, f"{chosen.hash()}-s{chosen.seeds[0]}", round)
+    if deployed:
+        say("silos do not go back: they start again with the model they are sent")
+    say(f"back at round {round}; go on with `{shlex.join(['feduca', 'resume', path])}`")
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(help="Only kinds that start so, such as data.")] = "",
+    as_json: Json = False,
+    imports: Import = None,
+) -> None:
+    """What there is: recipes, mechanisms, rules, offers, ..., data sets, models, optimisers, engines, precisions."""
+    from feduca.cli.catalogue import NOTES, catalogue
+    from feduca.errors import ConfigError
+
+    load_imports(imports)
+    everything = catalogue()
+    entries = {name: what for name, what in everything.items() if name.startswith(kind)}
+    if not entries:
+        raise ConfigError(f"there is no kind of thing {kind!r}; there are {', '.join(everything)}")
+    if as_json:
+        typer.echo(json.dumps(entries))
+        return
+    for kind, names in entries.items():
+        typer.echo(f"{kind} ({NOTES[kind]})" if kind in NOTES else kind)
+        width = max(map(len, names))
+        for name, what in names.items():
+            typer.echo(f"  {name:<{width}}  {what}")
+
+
+def show(source: Source = "quickstart", settings: Set = None, as_json: Json = False, imports: Import = None) -> None:
+    """Print a recipe in full: every entry with its value, what it extends and all defaults filled in."""
+    from feduca.recipes import dump as shown
+
+    load_imports(imports)
+    chosen = chosen_recipe(source, settings, None, None, None)
+    typer.echo(chosen.model_dump_json() if as_json else shown.text(chosen))
+
+
+def doctor(out: Out = "runs", as_json: Json = False) -> None:
+    """Check that everything a run needs is here and works."""
+    from feduca.cli.doctor import examine
+
+    print_findings(examine(out), as_json)
