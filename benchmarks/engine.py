@@ -85,7 +85,7 @@ def grouped(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 def im2col(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """The same as batched products of unfolded images."""
-    from feduca.tasks.convolution import convolve
+    from feduca.tasks.models.convolution import convolve
 
     out = convolve(x.movedim(2, 4), w).add(b[:, None, None, None, :]).movedim(4, 2)
     return F.max_pool2d(F.relu(out).flatten(0, 1), 2).unflatten(0, x.shape[:2])
@@ -93,7 +93,7 @@ def im2col(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 def fused(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """The same in our kernels."""
-    from feduca.tasks import kernels
+    from feduca.tasks.engines.gpu import convolution_kernels as kernels
 
     return kernels.layer(w, b, x.movedim(2, 4)).movedim(4, 2)
 
@@ -214,7 +214,7 @@ def rounds_part(data: Dataset, small: Dataset) -> None:
 
 
 def _plan(task, spec: LocalSpec) -> None:
-    from feduca.tasks.batches import plan
+    from feduca.tasks.data.batches import plan
 
     plan([silo.rows["train"] for silo in task.members], np.arange(len(task.members)), spec, 1, np.zeros(99, int))
 
@@ -323,7 +323,7 @@ def main() -> None:
         say(f"-- {part}: {time.perf_counter() - began:.0f} s")
     if options.out:
         Path(options.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.out).write_text(json.dumps(RESULTS, indent=1) + "\n")
+        Path(options.out).write_text(json.dumps(RESULTS, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from feduca.config import load  # noqa: E402
-from feduca.flower import deploy  # noqa: E402
+from feduca.flower import approval, control, deploy  # noqa: E402
 from feduca.flower import folder as folders  # noqa: E402
 from feduca.flower.processes import free_port  # noqa: E402
+from feduca.recipes.schema import load  # noqa: E402
 
 TIMED = """
 import json, time
@@ -77,15 +77,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="feduca-bench-") as place:
         folder = Path(place) / "deployment"
         names = [f"silo-{k}" for k in range(3)]
-        ports = [free_port() for _ in range(4)]
+        ports = [free_port() for _ in range(5)]
         config = {name: {"partition-id": k, "num-partitions": 3} for k, name in enumerate(names)}
         address = f"127.0.0.1:{ports.pop()}"
-        folders.init(folder, load("quickstart"), names, address=address, ports=ports, config=config)
+        control_port = ports.pop()
+        where = {"address": address, "ports": ports, "control": control_port}
+        folders.init(folder, load("quickstart"), names, **where, config=config)
         app = folder / "server" / "timed"
         shutil.copytree(ROOT / "examples" / "flower_app", app)
-        (app / "digits_app" / "server.py").write_text(TIMED)
-        settings = (app / "pyproject.toml").read_text()
-        (app / "pyproject.toml").write_text(settings + '\nresult = ""\n')
+        (app / "digits_app" / "server.py").write_text(TIMED, encoding="utf-8")
+        settings = (app / "pyproject.toml").read_text(encoding="utf-8")
+        (app / "pyproject.toml").write_text(settings + '\nresult = ""\n', encoding="utf-8")
+        for name in names:
+            approval.approve(folder / "silos" / name, approval.bundle(app))
         with deploy.standing(folder) as server:
             for turn in range(options.times):
                 for strategy in ("fedavg", "feduca") if turn % 2 == 0 else ("feduca", "fedavg"):
@@ -103,19 +107,19 @@ def main() -> None:
     }
     print(json.dumps({key: result[key] for key in ("median", "ratio", "ratio_of_means")}))
     if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def one_run(server: folders.ServerFolder, strategy: str, rounds: int, result: Path) -> list[float]:
     """Seconds of each round."""
-    words = f'strategy="{strategy}" num-server-rounds={rounds} result="{result}"'
-    deploy.flwr(server, "run", "timed", deploy.CONNECTION, "--run-config", words)
+    words = {"strategy": strategy, "num-server-rounds": rounds, "result": str(result)}
+    control.start(server, server.path / "timed", words)
     deadline = time.monotonic() + 300
-    while not result.is_file() or not result.read_text():
+    while not result.is_file() or not result.read_text(encoding="utf-8"):
         if time.monotonic() > deadline:
             raise SystemExit(f"no result within 300 s; see {server.path}/superlink.log")
         time.sleep(0.5)
-    return json.loads(result.read_text())
+    return json.loads(result.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The numbers in docs/methods, and where they come from.
 
-    python benchmarks/method_pages.py run [cross|audit|sampled]...   run the commands below and write results/NAME.json
+    python benchmarks/method_pages.py run [cross|audit|sampled|expected]...   run the commands below and write results/NAME.json
     python benchmarks/method_pages.py pages                          rewrite the tables in docs/methods from those files
     python benchmarks/method_pages.py check                          say which page is behind them (a test does this, too)
 
@@ -22,6 +22,7 @@ COMMANDS = {
     "cross": "feduca compare cross --set 'seeds=[0,1,2]' --json",
     "audit": "feduca audit --json",
     "sampled": "feduca compare sampled --json",
+    "expected": "feduca compare expected --set 'seeds=[0,1,2]' --json",
 }
 KEPT = (  # of a row of `compare --json`
     "method",
@@ -48,23 +49,25 @@ def record(name: str, printed: str) -> None:
     body = {"rows": [{key: row.get(key) for key in KEPT} for row in found]} if isinstance(found, list) else found
     path = ROOT / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"command": COMMANDS[name], "commit": _commit(), **body}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({"command": COMMANDS[name], "commit": _commit(), **body}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def _commit() -> str | None:
-    from feduca.reproduce.summary import commit
+    from feduca.studies.summarise import commit
 
     return commit()
 
 
 def summary(name: str) -> dict[str, Any]:
-    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def table(name: str, what: str | None) -> str:
     """The generated part of a page: the command, then its table."""
     found = summary(name)
-    lines = {"cross": _cross, "audit": _audit, "sampled": _sampled}[name](found, what)
+    lines = {"cross": _cross, "audit": _audit, "sampled": _sampled, "expected": _expected}[name](found, what)
     return "\n".join([f"    {found['command']}", "", *lines, ""])
 
 
@@ -112,6 +115,21 @@ def _sampled(found: dict[str, Any], what: str | None) -> list[str]:
         for row in found["rows"]
     ]
     return _grid(["schedule", "aggregation", *FIGURES, "discrepancy"], rows, 2)
+
+
+def _expected(found: dict[str, Any], what: str | None) -> list[str]:
+    """Some methods (`A|B`) beside FedAvg, or all of them."""
+    chosen = ["FedAvg", *what.split("|")] if what else [row["axes"]["method"] for row in found["rows"]]
+    if strange := set(chosen) - {row["axes"]["method"] for row in found["rows"]}:
+        raise SystemExit(f"results/expected.json has no method {min(strange)!r}")
+    rows = [
+        [row["axes"]["method"], row["axes"]["rule"]]
+        + [_percent(row[key]) for key in ("participation", "deployed", "worst_client")]
+        + [_percent(row["accuracy"], row["accuracy_std"]) if row["accuracy"] is not None else "-"]
+        for row in found["rows"]
+        if row["axes"]["method"] in chosen
+    ]
+    return _grid(["method", "rule", "participation %", "deployed %", "worst silo %", "shared model %"], rows, 2)
 
 
 def _value(value: dict[str, float | None]) -> str:
@@ -171,7 +189,9 @@ def rewritten(text: str) -> str:
 def behind() -> list[Path]:
     """Pages whose tables are not what the summaries say."""
     return [
-        page for page in sorted((ROOT / "docs/methods").glob("*.md")) if rewritten(page.read_text()) != page.read_text()
+        page
+        for page in sorted((ROOT / "docs/methods").glob("*.md"))
+        if rewritten(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")
     ]
 
 
@@ -181,11 +201,13 @@ def main(verb: str, *names: str) -> None:
             words = shlex.split(COMMANDS[name])
             record(
                 name,
-                subprocess.run([sys.executable, "-m", *words], check=True, stdout=subprocess.PIPE, text=True).stdout,
+                subprocess.run(
+                    [sys.executable, "-m", *words], check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+                ).stdout,
             )
     elif verb == "pages":
         for page in behind():
-            page.write_text(rewritten(page.read_text()))
+            page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")
             print(f"updated {page.relative_to(ROOT)}")
     elif verb == "check":
         late = behind()

@@ -1,6 +1,6 @@
 """What robustness costs and buys: the figures of docs/robustness.md and SECURITY.md.
 
-    python benchmarks/robustness.py [faults|attack|disclosure|checkpoints|plausibility|all] [--smoke]
+    python benchmarks/robustness.py [faults|outliers|attack|disclosure|checkpoints|plausibility|all] [--smoke]
     python benchmarks/robustness.py tables
 
 Writes `benchmarks/results/robustness.json` (each part replaces its own entry); `--smoke` runs all of it small and writes nothing.
@@ -10,6 +10,7 @@ Writes `benchmarks/results/robustness.json` (each part replaces its own entry); 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import tempfile
 import time
@@ -19,13 +20,14 @@ from typing import Any
 import numpy as np
 
 import feduca
-from feduca import api, checkpoint
-from feduca import rounds as loop
+from feduca import api
+from feduca.core import rounds as loop
 from feduca.errors import RunError
-from feduca.experiment import build
 from feduca.federation import Faulty, Recording
 from feduca.federation.faults import KINDS
-from feduca.runs import environment
+from feduca.recipes.build import build
+from feduca.runs import checkpoint
+from feduca.runs.directory import environment
 
 RESULT = Path(__file__).parent / "results" / "robustness.json"
 BAD = (1, 4, 7)  # three of the ten silos
@@ -55,7 +57,7 @@ SPLITS = {"different classes (5 of 10 each)": 5, "all classes": 10}
 
 
 def _one(settings: dict[str, Any], seed: int, bad: bool, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
-    recipe = api.recipe("quickstart", settings, seed=seed)
+    recipe = api.recipe("quickstart", {"gate.outlier": 0, **settings}, seed=seed)  # each protection by itself
     experiment = build(recipe, seed)
     federation = Faulty(experiment.federation, BAD, seed, kinds=kinds) if bad else experiment.federation
     accuracies, largest, refused, joined = [], 0.0, 0, []
@@ -308,8 +310,102 @@ def plausibility(smoke: bool) -> dict[str, Any]:
     return out
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# One silo alone
+
+SIZES = (24, 40, 60, 6000)  # rows of silos whose updates are as unequal as honest ones get
+USELESS = (None, 18.0, 5.6e6)  # lengths of a useless update
+
+
+def _unequal_silos(folder: Path) -> Path:
+    """Tables of ten features and three classes, each silo with a rule of its own near the common one."""
+    rng = np.random.default_rng(1)
+    common = rng.normal(size=(10, 3))
+    for k, n in enumerate(SIZES):
+        x = rng.normal(size=(n, 10))
+        y = (x @ (common + 0.5 * rng.normal(size=common.shape)) + 0.3 * rng.normal(size=(n, 3))).argmax(1)
+        rows = [",".join([f"f{j}" for j in range(10)] + ["label", "split"])]
+        for i, (values, label) in enumerate(zip(x, y)):
+            part = ("train", "train", "validation", "test")[i % 4]
+            rows.append(",".join([*(f"{value:.5f}" for value in values), str(label), part]))
+        (folder / f"silo-{k}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def _longest(recipe: Any) -> float:
+    """The largest update of an honest run, as a multiple of what the others' make usual (gate.outlier compares that)."""
+    from feduca.trust.outliers import Outliers
+
+    class Watching(Outliers):
+        seen = 0.0
+        now = np.zeros(0)
+
+        def shorten(self, history: Any, examples: Any, asked: Any, reports: Any, lengths: Any) -> Any:
+            Watching.now = np.zeros(len(examples))
+            Watching.now[reports.clients] = np.where(reports.joined, lengths, 0.0)
+            return super().shorten(history, examples, asked, reports, lengths)
+
+        def right(self, level: Any, counts: Any, sent: Any) -> Any:
+            usual = super().right(level, counts, sent)
+            Watching.seen = max(Watching.seen, float(np.max(Watching.now[sent] / usual[sent], initial=0.0)))
+            return usual
+
+    experiment = build(recipe, recipe.seeds[0])
+    server = dataclasses.replace(experiment.server, outliers=Watching(1e9))
+    for _ in loop.steps(server, experiment.theta, experiment.task.examples, experiment.federation):
+        pass
+    return Watching.seen
+
+
+class _Useless:
+    """A federation whose last silo sends an update of this length in a drawn direction from some round on."""
+
+    def __init__(self, inner: Any, length: float, since: int) -> None:
+        self._inner, self._length, self._since, self.silos = inner, length, since, inner.silos
+
+    def exchange(self, asked: Any) -> Any:
+        reports = self._inner.exchange(asked)
+        if asked.round >= self._since and reports.joined[-1]:
+            draw = np.random.default_rng(asked.round).normal(size=len(asked.theta))
+            reports.theta[-1] = asked.theta + asked.theta.new_tensor(self._length * draw / np.linalg.norm(draw))
+        return reports
+
+
+def outliers(smoke: bool) -> dict[str, Any]:
+    """How long honest updates are beside the others', and what one silo of three does to the model."""
+    from feduca.studies.cells import cells
+
+    rounds, start = (3, 2) if smoke else (30, 21)
+    honest: dict[str, dict[str, float]] = {"quickstart": {}, "unequal silos": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        data = str(_unequal_silos(Path(folder)))
+        for cell in cells(api.recipe("quickstart"))[: 2 if smoke else None]:
+            recipe, name = cell.recipe.with_settings({"rounds": rounds}), cell.label
+            honest["quickstart"][name] = _longest(recipe)
+            unequal = [recipe.with_settings({"task.data": data, "local.lr": lr}) for lr in (0.1, 0.01)]
+            honest["unequal silos"][name] = max(map(_longest, unequal))
+            print(name, [values[name] for values in honest.values()], flush=True)
+    attacked: dict[str, Any] = {}
+    for length in USELESS:
+        for factor in (0.0, 5.0):
+            ends = []
+            for seed in [0] if smoke else [0, 1, 2]:
+                settings = {"task.clients": 3, "task.classes_per_client": 10, "rounds": rounds, "gate.outlier": factor}
+                settings |= {"mechanism.name": "fedavg", "participation.rule": "always"}
+                experiment = build(api.recipe({}, settings, seed=seed), seed)
+                task, inner = experiment.task, experiment.federation
+                federation = inner if length is None else _Useless(inner, length, start)
+                steps = loop.steps(experiment.server, experiment.theta, task.examples, federation, evaluate=task.test)
+                ends.append([record.accuracy for record, _, _ in steps][-1])
+            name = "none" if length is None else f"{length:g}"
+            attacked.setdefault(name, {})["bound" if factor else "off"] = _mean_std(ends)
+            print(name, factor, ends, flush=True)
+    return {"rounds": rounds, "since": start, "sizes": list(SIZES), "honest": honest, "attacked": attacked}
+
+
 PARTS = {
     "faults": faults,
+    "outliers": outliers,
     "attack": attack,
     "disclosure": disclosure,
     "checkpoints": checkpoints,
@@ -329,7 +425,7 @@ def tables() -> None:
     """Put the committed figures into docs/robustness.md and SECURITY.md."""
     from tables import markdown, replace_tables  # beside this file
 
-    whole = json.loads(RESULT.read_text())
+    whole = json.loads(RESULT.read_text(encoding="utf-8"))
     found, root = whole["faults"], RESULT.parents[2]
     splits = list(found["splits"])
     header = ["protection"] + [f"{split}: {what}" for split in splits for what in ("clean", "faulty")]
@@ -372,6 +468,17 @@ def tables() -> None:
                         ),
                     ]
                     for name, row in whole["attack"]["rows"].items()
+                ],
+            ),
+            "honest": markdown(
+                ["the longest honest update", "beside the others'"],
+                [[name, f"{max(rows.values()):.2f} times"] for name, rows in whole["outliers"]["honest"].items()],
+            ),
+            "useless": markdown(
+                ["length of the useless update", "gate.outlier = 0", "5 (the default)"],
+                [
+                    [name, _percent(row["off"]), _percent(row["bound"])]
+                    for name, row in whole["outliers"]["attacked"].items()
                 ],
             ),
             "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
@@ -438,10 +545,10 @@ def main() -> None:
         result["took_s"] = time.perf_counter() - began
         if not args.smoke:
             RESULT.parent.mkdir(exist_ok=True)
-            whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+            whole = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
             versions = {"feduca": environment()["feduca"], "torch": environment()["packages"]["torch"]}
             whole[part] = result | {"command": f"python benchmarks/robustness.py {part}", "versions": versions}
-            RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+            RESULT.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from curves import digits_curves  # noqa: E402
+from feduca.core.utility import families, nodes, r_squared  # noqa: E402
 from feduca.program import allocate, max_participation  # noqa: E402
 from feduca.program.instances import DEGENERATE_KINDS, KINDS, draw  # noqa: E402
-from feduca.utility import families, nodes, r_squared  # noqa: E402
 from peers import ClarabelDirect, CvxpyParametrised  # noqa: E402
 from tables import markdown, replace_tables  # noqa: E402
 
@@ -48,7 +48,9 @@ def timed(function, *arguments, **options):
 
 def peak_mb(n: int) -> float:
     """Peak memory of a process that solves one instance of `n` clients."""
-    out = subprocess.run([sys.executable, __file__, "--peak", str(n)], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, __file__, "--peak", str(n)], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     return float(out.stdout)
 
 
@@ -236,13 +238,18 @@ def first_solve() -> dict:
         "import time; from feduca.program import allocate; w, c = time.perf_counter(), time.process_time(); "
         "allocate([[.5,.6,.2],[.3,.1,.4]], [.3,.41], [.5,.5]); print(time.perf_counter() - w, time.process_time() - c)"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
+        for _ in range(5)
+    ]
     wall, cpu = np.median([[float(x) for x in run.stdout.split()] for run in runs], axis=0)
     return {"wall_s": float(wall), "cpu_s": float(cpu)}
 
 
 def environment() -> dict:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, encoding="utf-8"
+    ).stdout.strip()
     packages = ("numpy", "numba", "clarabel", "cvxpy", "scipy", "scikit-learn")
     return {
         "commit": commit,
@@ -330,11 +337,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.peak:
         allocate(**draw("previous", options.peak, N_S, 0))
-        status = Path("/proc/self/status").read_text()  # rusage would count the parent that started us
+        status = Path("/proc/self/status").read_text(encoding="utf-8")  # rusage would count the parent that started us
         print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
         return
     if options.docs:
-        replace_tables(DOCUMENT, tables(json.loads(SUMMARY.read_text())))
+        replace_tables(DOCUMENT, tables(json.loads(SUMMARY.read_text(encoding="utf-8"))))
         return
     quick = options.quick
     allocate(**draw("previous", 4, 2, 0))  # compile, if need be, outside all clocks
@@ -352,7 +359,7 @@ def main() -> None:
         print(text)
         return
     SUMMARY.parent.mkdir(exist_ok=True)
-    SUMMARY.write_text(text + "\n")
+    SUMMARY.write_text(text + "\n", encoding="utf-8")
     replace_tables(DOCUMENT, tables(summary))
 
 

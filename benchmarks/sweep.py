@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from engine import timed
-from feduca.tasks import kernels
-from feduca.tasks.kernels import ConvShape, Tile
+from feduca.tasks.engines.gpu import convolution_kernels as kernels
+from feduca.tasks.engines.gpu.convolution_kernels import ConvShape, Tile
 
 RESULTS: dict = {}
 FAILED: dict[tuple, str] = {}  # candidates that did not compile or run, and why
@@ -427,7 +427,7 @@ def main() -> None:
             RESULTS[part] = {"failed": str(error)[:2000]}
         if options.out:  # after every part, so that a run cut short still leaves what it had
             Path(options.out).parent.mkdir(parents=True, exist_ok=True)
-            Path(options.out).write_text(json.dumps(RESULTS, indent=1) + "\n")
+            Path(options.out).write_text(json.dumps(RESULTS, indent=1) + "\n", encoding="utf-8")
     say("done")
 
 

@@ -16,9 +16,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from feduca.program import allocate, max_participation  # noqa: E402
-from feduca.program.instances import draw, strategies_with_sums  # noqa: E402
-from feduca.theory import (  # noqa: E402
+from feduca.core.theory import (  # noqa: E402
     Constants,
     cohort_and_staleness,
     corrected_terms,
@@ -29,7 +27,9 @@ from feduca.theory import (  # noqa: E402
     paley_zygmund,
     printed_terms,
 )
-from feduca.utility import Quadratic  # noqa: E402
+from feduca.core.utility import Quadratic  # noqa: E402
+from feduca.program import allocate, max_participation  # noqa: E402
+from feduca.program.instances import draw, strategies_with_sums  # noqa: E402
 from tables import markdown, replace_tables  # noqa: E402
 
 N, N_S = 10, 5
@@ -359,7 +359,7 @@ def main() -> None:
         print(text)
         return
     (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / "theory.json").write_text(text + "\n")
+    (HERE / "results" / "theory.json").write_text(text + "\n", encoding="utf-8")
     replace_tables(HERE.parent / "docs" / "theory.md", tables(summary))
 
 

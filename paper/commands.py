@@ -1,4 +1,4 @@
-"""Under which command a table of committed cells stands, and which cells of its study have not been run."""
+"""Under which command a table of committed cells stands, which cells of its study have not been run, and what would run them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from feduca.reproduce.study import kept, plan
-from feduca.reproduce.summaries import place, settings_text
-from feduca.study import Cell
+from feduca.studies.cells import Cell
+from feduca.studies.execute import kept, plan
+from feduca.studies.summary_file import place, settings_text
 
 Cells = Sequence[Mapping[str, Any]]
+
+ASKED = {  # what claims ask of a study's cells, and older summaries do not say
+    "table1": ("participations", "joined_least"),
+    "delta": ("participations", "joined_least", "jensen_short"),
+    **dict.fromkeys(("strategies", "misreporting"), ("participations", "joined_least")),
+    **dict.fromkeys(("rules", "schedules", "text"), ("participations",)),
+}
+ON_GPU = "--device cuda --set engine.precision=bf16"
 
 
 def commands(name: str, cells: Cells, part: str | None = None) -> list[str]:
@@ -65,6 +73,34 @@ def not_run(name: str, cells: Cells, part: str | None = None) -> str:
     count = f"{len(missing)} of {len(planned)} cells"
     named = "" if said == [f"{len(missing)} cells"] else "; ".join(said)
     return f"Not run yet: {named} ({count})." if named else f"Not run yet: {count}."
+
+
+def to_run(name: str, cells: Cells) -> list[str]:
+    """What would complete a study on a GPU: cells that are missing or have fewer seeds than the recipe's, and those that lack
+    what claims ask of them."""
+    planned, known = _planned(name, None), {place(cell["labels"]): cell for cell in cells}
+    short = [c for c in planned if not set(c.recipe.seeds) <= set(known.get(place(c.labels), {}).get("seeds", ()))]
+    older = [c for c in planned if c not in short and _lacks(name, known[place(c.labels)])]
+    return [*_lines(name, planned, short, f"{ON_GPU} --fill"), *_lines(name, planned, older, ON_GPU)]
+
+
+def _lacks(name: str, cell: Mapping[str, Any]) -> bool:
+    asked = (*ASKED.get(name, ()), *(("promise_error",) if (name, cell["method"]) == ("table1", "feduca") else ()))
+    return any(cell.get(key) is None for key in asked)
+
+
+def _lines(name: str, planned: Sequence[Cell], some: Sequence[Cell], words: str) -> list[str]:
+    """A command for some cells; where it would run others, too, one for those of each label on the study's first axis."""
+    if not some:
+        return []
+    only = _only(planned, [{"labels": cell.labels} for cell in some])
+    first = _axes(planned)[0]
+    labels = dict.fromkeys(cell.labels.get(first, "") for cell in some)
+    if len(kept(planned, only)) > len(some) and len(labels) > 1:
+        parts = [[cell for cell in some if cell.labels.get(first, "") == label] for label in labels]
+        return [line for part in parts for line in _lines(name, planned, part, words)]
+    keep = ["--only " + shlex.quote(f"{axis}={'|'.join(chosen)}") for axis, chosen in only.items()]
+    return [" ".join(word for word in ("feduca reproduce", name, *keep, words) if word)]
 
 
 @functools.cache

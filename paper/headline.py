@@ -1,16 +1,17 @@
-"""README's one table of results, from the committed summaries: `python -m feduca.reproduce.headline [RESULTS [TARGET]]`."""
+"""README's tables of results, from the committed summaries: `python -m paper.headline [RESULTS [TARGET]]`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from feduca.reproduce.claims import Summaries
-from feduca.reproduce.figures.style import title
-from feduca.reproduce.page import filled, read
-from feduca.reproduce.tables import markdown
-from feduca.reproduce.writer import main
+from feduca.core.wording import percent
+from feduca.studies.cell_summary import CellSummary
+from paper import real_page
+from paper.claims import Summaries
+from paper.figures.style import title
+from paper.page import filled, read
+from paper.tables import markdown
+from paper.writer import main
 
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")]
 ROWS = (  # what README calls it, the study, the method
@@ -35,29 +36,42 @@ def table(summaries: Summaries) -> str:
     """One row per method, one column per data set and split; a row without any run is left out."""
     rows = []
     for label, study, method in ROWS:
-        found = {(c["data"], c["split"]): c for c in summaries.get(study, ()) if _is(c, method)}
+        cells = [CellSummary.of(cell) for cell in summaries.get(study, ())]
+        found = {(c.data, c.split): c for c in cells if _is(c, method)}
         if found:
             rows.append([label, *(_cell(found.get(column)) for column in COLUMNS)])
     return markdown(["", *map(title, COLUMNS)], rows, 1)
 
 
-def _is(cell: Mapping[str, Any], method: str) -> bool:
-    return cell["labels"].get("method") == method and cell["labels"].get("study", "main") == "main"
+def _is(cell: CellSummary, method: str) -> bool:
+    return cell.labels.get("method") == method and cell.labels.get("study", "main") == "main"
 
 
-def _cell(cell: Mapping[str, Any] | None) -> str:
+def _cell(cell: CellSummary | None) -> str:
     """Accuracy and its spread, the paper's in brackets, and who is in."""
     if cell is None:
         return "not run yet"
-    spread = "" if cell["accuracy_std"] is None else f" ± {100 * cell['accuracy_std']:.1f}"
-    theirs = "" if cell["paper_accuracy"] is None else f" ({100 * cell['paper_accuracy']:.1f})"
-    return f"{100 * cell['accuracy_mean']:.1f}{spread}{theirs}, {100 * cell['participation_mean']:.0f} % in"
+    theirs = "" if cell.paper_accuracy is None else f" ({percent(cell.paper_accuracy)})"
+    return (
+        f"{percent(cell.accuracy_mean, cell.accuracy_std)}{theirs}, {percent(cell.participation_mean, decimals=0)} % in"
+    )
+
+
+def block(results: Path, name: str) -> str:
+    """README's table called `name`: on natural silos, or on the paper's split."""
+    return real_page.block(results, name) if name == "natural" else table(read(results))
 
 
 def write(results: Path, target: Path) -> list[str]:
-    target.write_text(filled(target.read_text(), lambda name: table(read(results))))
+    text = filled(target.read_text(encoding="utf-8"), lambda name: block(results, name))
+    target.write_text(text, encoding="utf-8")
     return [f"written to {target}"]
 
 
 if __name__ == "__main__":
-    main("headline", "Write README's table of results anew, between its marks, from the summaries.", "README.md", write)
+    main(
+        "headline",
+        "Write README's tables of results anew, between their marks, from the summaries.",
+        "README.md",
+        write,
+    )

@@ -1,4 +1,4 @@
-"""The tables of docs/offers.md, from the committed summaries: `python -m feduca.reproduce.offers_page [RESULTS [TARGET]]`.
+"""The tables of docs/offers.md, from the committed summaries: `python -m paper.offers_page [RESULTS [TARGET]]`.
 
 Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
 """
@@ -6,56 +6,58 @@ Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is ther
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from feduca.reproduce.commands import commands, console, not_run
-from feduca.reproduce.page import changes, device, filled
-from feduca.reproduce.tables import NOTHING, Cells, axes_of, label, markdown
-from feduca.reproduce.writer import main
+from feduca.core import wording
+from feduca.studies.cell_summary import CellSummary
+from paper.commands import commands, console, not_run
+from paper.page import changes, device, filled
+from paper.tables import Cells, axes_of, label, markdown
+from paper.writer import main
 
-COLUMNS = (  # title, key, decimals of a percentage
-    ("participation %", "participation_mean", 1),
-    ("global accuracy %", "accuracy_mean", 1),
-    ("forced-in ceiling %", "ceiling_accuracy_mean", 1),
-    ("mean concession", "concession", None),
-    ("deployed %", "deployed_test_mean", 1),
-    ("alone %", "alone_test_mean", 1),
-    ("better off %", "better_off_share", 0),
-    ("worst silo, points", "gain_worst", 1),
-    ("still in %", "members_share", 0),
+Column = tuple[
+    str, Callable[[CellSummary], float | None], int | None
+]  # title, what of a cell, decimals of a percentage
+
+QUITTING: Column = ("still in %", lambda c: c.members_share, 0)
+COLUMNS: tuple[Column, ...] = (
+    ("participation %", lambda c: c.participation_mean, 1),
+    ("global accuracy %", lambda c: c.accuracy_mean, 1),
+    ("forced-in ceiling %", lambda c: c.ceiling_accuracy_mean, 1),
+    ("mean concession", lambda c: c.concession, None),
+    ("deployed %", lambda c: c.deployed_test_mean, 1),
+    ("alone %", lambda c: c.alone_test_mean, 1),
+    ("better off %", lambda c: c.better_off_share, 0),
+    ("worst silo, points", lambda c: c.gain_worst, 1),
+    QUITTING,
 )
 
 
 def table(cells: Cells, quitting: bool = False) -> str:
     """One row per cell; columns that no cell knows are left out."""
     axes = axes_of(cells)
-    columns = [column for column in COLUMNS if quitting or column[1] != "members_share"]
+    columns = [column for column in COLUMNS if quitting or column is not QUITTING]
     rows = [
-        [*(label(cell, axis) for axis in axes), *(_shown(cell.get(key), n) for _, key, n in columns)] for cell in cells
+        [*(label(cell, axis) for axis in axes), *(_shown(of(CellSummary.of(cell)), n) for _, of, n in columns)]
+        for cell in cells
     ]
     return markdown([*axes, *(title for title, _, _ in columns)], rows, len(axes))
 
 
 def _shown(value: float | None, decimals: int | None) -> str:
-    if value is None:
-        return NOTHING
-    return f"{value:.2f}" if decimals is None else f"{100 * value:.{decimals}f}"
+    return wording.number(value) if decimals is None else wording.percent(value, decimals=decimals)
 
 
 def deeds(found: Mapping[str, Any]) -> str:
     """The audit of conduct, one row per deed."""
 
-    def points(value: Mapping[str, float | None]) -> str:
-        error = "" if value["stderr"] is None else f" +- {100 * value['stderr']:.1f}"
-        return NOTHING if value["mean"] is None else f"{100 * value['mean']:+.1f}{error}"
-
     titles = ["method", "deed", "its own accuracy, points", "the others'", "shared model's", "better / worse off"]
     rows = [
         [
             *(row[key] for key in ("method", "deed")),
-            *(points(row[key]) for key in ("own", "others", "accuracy")),
+            *(wording.estimate(row[key], sign=True) for key in ("own", "others", "accuracy")),
             f"{row['gained']:.0%} / {row['lost']:.0%}",
         ]
         for row in found["rows"]
@@ -68,7 +70,7 @@ def block(name: str, results: Path) -> str:
     file, _, part = name.partition(":")
     path = results / f"{file}.json"
     command = f"feduca reproduce {file}" + (f" --only study={part}" if part else "")
-    found: Any = json.loads(path.read_text()) if path.is_file() else []
+    found: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     if file == "incentives":
         if not found:
             return "Not run yet: `feduca audit --conduct`."
@@ -95,7 +97,7 @@ def _seeds(cells: Cells) -> str:
 
 
 def write(results: Path, target: Path) -> list[str]:
-    target.write_text(filled(target.read_text(), lambda name: block(name, results)))
+    target.write_text(filled(target.read_text(encoding="utf-8"), lambda name: block(name, results)), encoding="utf-8")
     return [f"written to {target}"]
 
 

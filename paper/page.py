@@ -1,4 +1,4 @@
-"""docs/reproduction.md, written from the committed summaries: `python -m feduca.reproduce.page [RESULTS [TARGET]]`."""
+"""docs/reproduction.md, written from the committed summaries: `python -m paper.page [RESULTS [TARGET]]`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from feduca.reproduce.claims import ALSO, Summaries, register
-from feduca.reproduce.claims.judging import where
-from feduca.reproduce.commands import commands, console, not_run
-from feduca.reproduce.figures import drawings
-from feduca.reproduce.seen import sentence
-from feduca.reproduce.study import STUDIES, ordered
-from feduca.reproduce.summaries import settings_text
-from feduca.reproduce.tables import markdown, table
-from feduca.reproduce.writer import main
+from feduca.studies.execute import STUDIES, ordered
+from feduca.studies.summary_file import settings_text
+from paper.claims import ALSO, Summaries, register
+from paper.claims.look import where
+from paper.commands import ON_GPU, commands, console, not_run, to_run
+from paper.figures import drawings
+from paper.seen import sentence
+from paper.tables import markdown, table
+from paper.writer import main
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
 BEYOND = ("offers", "offers-quickstart", "offers-validation")  # not in the paper: their tables have a page of their own
@@ -24,7 +24,7 @@ BEYOND = ("offers", "offers-quickstart", "offers-validation")  # not in the pape
 HEAD = """# The paper, reproduced
 
 Ours beside the paper's, cell by cell. Nothing here is typed by hand: every figure comes from a file in `results/` that the
-command above it wrote; `python -m feduca.reproduce.page` and `python -m feduca.reproduce.figures` make the page of them.
+command above it wrote; `python -m paper.page` and `python -m paper.figures` make the page of them.
 
 How to read it:
 
@@ -78,7 +78,7 @@ def read(folder: Path) -> Summaries:
     for name in (*STUDIES, *ALSO):
         path = folder / f"{name}.json"
         if path.exists():
-            cells = json.loads(path.read_text())
+            cells = json.loads(path.read_text(encoding="utf-8"))
             found[name] = cells if name in ALSO else ordered(name, cells)
     return found
 
@@ -97,8 +97,42 @@ def page(summaries: Summaries) -> str:
     missing = [name for name in STUDIES if not shown(name, summaries)]
     if missing:
         parts.append(f"## Not run yet\n\nNo committed summary: {', '.join(missing)}.\n")
+    parts.append(_to_do(summaries))
     parts.append(register(summaries))
     return "\n".join(parts)
+
+
+TO_DO = """## Still to run
+
+What the tables above lack, as commands for a GPU: cells that are missing or have fewer seeds than their recipe asks for
+(`--fill` leaves the others alone), and cells whose summary is too old to say what claims ask of it. First comes
+[the search for the paper's reading](which-reading.md): if it changes the recipes' reading, everything with FedUCA in it
+is run again.
+"""
+
+BESIDE = """
+Memory with silos trained one after another, as the paper has it (ours above are trained side by side):
+
+```console
+$ feduca reproduce cost --set engine.kind=sequential {gpu} --results results/sequential
+```
+
+CIFAR-100 from a warm start, in place of ImageNet's weights: a ResNet-18 trained on CIFAR-10, which its rows say. Does it
+bring FedAvg with a warm start up as printed?
+
+```console
+$ feduca run pretrain {gpu}
+$ feduca export runs/pretrain/* -o pretrained
+$ feduca reproduce table1 --only data=cifar100 --set task.weights=pretrained/global.safetensors {gpu} --results results/pretrained
+```
+"""
+
+
+def _to_do(summaries: Summaries) -> str:
+    """The commands that would complete the tables; offers have a page of their own."""
+    names = [name for name in STUDIES if name in summaries and name not in (*BEYOND, *VIEWS, "splits")]
+    lines = [line for name in names for line in to_run(name, summaries[name])]
+    return "\n".join([TO_DO, console(lines) if lines else "Nothing.", BESIDE.format(gpu=ON_GPU)])
 
 
 def _section(name: str, summaries: Summaries) -> str:
@@ -145,13 +179,17 @@ def _provenance(cells: Sequence[Mapping[str, Any]]) -> str:
     sources: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
         seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
-        source = (
-            f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {cell['rounds']} rounds, {seeds}{changes(cell)}"
-        )
+        how = f"{cell['rounds']} rounds, {seeds}{_split(cell)}{changes(cell)}"
+        source = f"{device(cell)}, commit {cell['commit'] or 'unknown'}, {how}"
         sources.setdefault(source, []).append(cell)
     if len(sources) == 1:
         return f"{next(iter(sources))}."
     return "; ".join(f"{source}: {len(some)} of {len(cells)} cells" for source, some in sources.items()) + "."
+
+
+def _split(cell: Mapping[str, Any]) -> str:
+    """Whether the seeds share a split."""
+    return "" if cell.get("split_seed") is None else f" on the split of seed {cell['split_seed']}"
 
 
 def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -178,7 +216,7 @@ def _span(values: Sequence[int]) -> str:
 
 
 def write(results: Path, target: Path) -> list[str]:
-    target.write_text(page(read(results)))
+    target.write_text(page(read(results)), encoding="utf-8")
     return [f"written to {target}"]
 
 

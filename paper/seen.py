@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from feduca.records import mean
-from feduca.reproduce import paper
-from feduca.reproduce.claims.judging import BASELINES, pct, points, where
-from feduca.reproduce.tables import LATE, Cell, Cells, gap, known, pointwise_bound, theirs
+from feduca.core.records import mean
+from feduca.studies import printed as paper
+from paper.claims.look import BASELINES, pct, points, where
+from paper.tables import LATE, Cell, Cells, gap, known, pointwise_bound, theirs
 
 
 def sentence(name: str, cells: Cells) -> str:

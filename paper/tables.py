@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from feduca.records import mean
-from feduca.reproduce import paper
+from feduca.core.records import mean
+from feduca.core.wording import NOTHING, number, percent, points
+from feduca.studies import printed as paper
 
 Cell = Mapping[str, Any]
 Cells = Sequence[Cell]
 Column = tuple[str, Callable[[Cell], str]]  # a title and what stands under it
-NOTHING = "-"
 LATE = 30  # rounds at either end whose discrepancies are compared
 
 
@@ -52,7 +52,8 @@ def axes_of(cells: Cells) -> list[str]:
 def label(cell: Cell, axis: str) -> str:
     """Where a cell stands on an axis; data on which the model starts otherwise than the paper's say so."""
     found = cell["labels"].get(axis, "")
-    return f"{found}, from scratch" if axis == "data" and paper.from_scratch(cell) else found
+    start = paper.other_start(cell)
+    return f"{found}, {start}" if axis == "data" and start else found
 
 
 def known(values: Sequence[float | None] | None) -> list[float]:
@@ -60,18 +61,8 @@ def known(values: Sequence[float | None] | None) -> list[float]:
     return [value for value in values or [] if value is not None]
 
 
-def percent(value: float | None, spread: float | None = None) -> str:
-    """A fraction of 1 in percent."""
-    return NOTHING if value is None else f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
-
-
-def number(value: float | None, decimals: int = 2) -> str:
-    return NOTHING if value is None else f"{value:.{decimals}f}"
-
-
-def points(ours: float | None, theirs: float | None) -> str:
-    """A difference of two fractions of 1, in points."""
-    return NOTHING if ours is None or theirs is None else f"{100 * (ours - theirs):+.1f}"
+def minus(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
 
 
 def theirs(cell: Cell) -> tuple[float | None, float | None, float | None]:
@@ -94,7 +85,7 @@ def theirs(cell: Cell) -> tuple[float | None, float | None, float | None]:
 _ACCURACY: tuple[Column, ...] = (
     ("accuracy %", lambda c: percent(c["accuracy_mean"], c["accuracy_std"])),
     ("paper", lambda c: percent(*theirs(c)[:2])),
-    ("difference", lambda c: points(c["accuracy_mean"], theirs(c)[0])),
+    ("difference", lambda c: points(minus(c["accuracy_mean"], theirs(c)[0]))),
 )
 
 
@@ -107,7 +98,7 @@ def kept(cell: Cell) -> str:
 _PARTICIPATION: tuple[Column, ...] = (
     ("participation %", kept),
     ("paper", lambda c: percent(theirs(c)[2])),
-    ("difference", lambda c: points(c["participation_mean"], theirs(c)[2])),
+    ("difference", lambda c: points(minus(c["participation_mean"], theirs(c)[2]))),
 )
 _HOLDS: Column = ("Eq. 1 holds %", lambda c: percent(c["eq1_share"]))
 _SEEDS: Column = ("seeds", lambda c: str(len(c["seeds"])))
@@ -157,7 +148,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "concavity": (
         ("mean R^2", lambda c: number(c["r2"])),
         ("paper", lambda c: number(paper.R2.get(c["data"]))),
-        ("difference", lambda c: number_difference(c["r2"], paper.R2.get(c["data"]))),
+        ("difference", lambda c: number(minus(c["r2"], paper.R2.get(c["data"])), sign=True)),
         ("fits", _fits("fits", lambda v: NOTHING if v is None else f"{v:.0f}")),
         ("lower quartile", _fits("quarter", number)),
         ("median", _fits("median", number)),
@@ -180,10 +171,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "schedules": (("memory", lambda c: c["memory"]), *_ACCURACY, *_PARTICIPATION, _HOLDS, _SEEDS),
 }
-
-
-def number_difference(ours: float | None, theirs: float | None) -> str:
-    return NOTHING if ours is None or theirs is None else f"{ours - theirs:+.2f}"
 
 
 def _cost(cells: Cells) -> tuple[Column, ...]:

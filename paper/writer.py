@@ -1,4 +1,4 @@
-"""What the modules that write from RESULTS (`python -m feduca.reproduce.page` and others) have in common: their command line."""
+"""What the modules that write from RESULTS (`python -m paper.page` and others) have in common: their command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from feduca.errors import InputError
-from feduca.reproduce.study import STUDIES
+from feduca.studies.execute import STUDIES
 
 Write = Callable[[Path, Path], Sequence[str]]  # from RESULTS into TARGET; returns what to say
 
@@ -16,7 +16,7 @@ Write = Callable[[Path, Path], Sequence[str]]  # from RESULTS into TARGET; retur
 def main(module: str, what: str, target: str, write: Write, args: Sequence[str] | None = None) -> None:
     """Read RESULTS and TARGET from the command line and write; bad input ends in one line and exit code 2."""
     parser = argparse.ArgumentParser(
-        f"python -m feduca.reproduce.{module}",
+        f"python -m paper.{module}",
         description=what,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )

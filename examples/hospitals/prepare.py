@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = [name.replace(" ", "_") for name in data.feature_names]
     for name, rows in parts.items():
-        with (folder / f"{name}.csv").open("w", newline="") as file:
+        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([*names, "benign"])
             for row in rng.permutation(rows):

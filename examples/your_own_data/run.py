@@ -27,7 +27,7 @@ def write_files(folder: Path) -> None:
     for clinic, patients in CLINICS.items():
         rows = rng.permutation(order[start : start + patients])
         start += patients
-        with (folder / f"{clinic}.csv").open("w", newline="") as file:
+        with (folder / f"{clinic}.csv").open("w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
             table.writerow(["split", "label", *(f"m{i}" for i in range(x.shape[1]))])
             for i, row in enumerate(rows):

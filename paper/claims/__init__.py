@@ -1,46 +1,66 @@
 """Every claim the paper makes, in words or numbers, and what our runs say about it.
 
-A verdict is computed from the committed summaries, never written by hand, except where mathematics decides: `holds`, `holds in
-direction` (a clear difference of the same sign, not the size), `does not hold`, or `not testable here` with what is missing, or
-with what our errors leave undecided.
-Each claim carries its own criterion.
+The claims are a table, claims.toml: where each is printed, what it says, and what earns `holds`. A verdict is computed from
+the committed summaries, never written by hand, except where mathematics decides: `holds`, `holds in direction` (a clear
+difference of the same sign, not the size), `does not hold`, or `not testable here` with what is missing, or with what our
+errors leave undecided. A claim that fails is tried under the other readings of the paper that were run (readings.py).
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
+from pathlib import Path
 
-from feduca.reproduce.claims import accuracy, cost, discrepancy, honesty, mechanism, participation, splits, theory
-from feduca.reproduce.claims.judging import RULES, UNDECIDED, UNTESTED, WORDS, Claim, Summaries, Verdict
+from paper.claims import accuracy, cost, discrepancy, honesty, mechanism, participation, splits
+from paper.claims.compare import ALL_WORDS, NONE, UNDECIDED, UNDER, UNTESTED, WORDS
+from paper.claims.judging import PROOF, READINGS, RULES, SILENT, Case, Claim, Summaries, Verdict
+from paper.claims.readings import tried, with_readings
 
-__all__ = ["ALSO", "CLAIMS", "SECTIONS", "Claim", "Summaries", "Verdict", "register"]
+__all__ = ["ALSO", "CASES", "CLAIMS", "ROWS", "SECTIONS", "Claim", "Summaries", "Verdict", "register"]
 
-ALSO = ("audit", "cross")  # summaries that judges read besides those of the studies
+ALSO = ("audit", "cross", "readings")  # summaries that judges read besides those of the studies
+
+CASES: dict[str, list[Case]] = {
+    name: cases
+    for part in (accuracy, participation, mechanism, discrepancy, honesty, splits, cost)
+    for name, cases in part.CASES.items()
+}
+ROWS: dict[str, list[list[str]]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
+
+
+def _claims(by: str, where: str, text: str, last: str) -> list[Claim]:
+    """The claims of a row: one per case, or one that no run decides."""
+    if by in WORDS:
+        verdict = Verdict(by, last)
+        return [Claim(where, text, SILENT if by == UNTESTED else PROOF, lambda summaries: verdict)]
+    return [
+        Claim(where.format(**case.fill), text.format(**case.fill), last.format(**case.fill), case.judge)
+        for case in CASES[by]
+    ]
+
 
 SECTIONS: dict[str, list[Claim]] = {
-    "Accuracy: leads, orders, spreads": accuracy.LEADS,
-    "Accuracy: where it comes from": accuracy.CAUSES,
-    "Accuracy: the figures": accuracy.LEVELS,
-    "Participation": participation.CLAIMS,
-    "Delta, Jensen's gap, strategies, curves": mechanism.CLAIMS,
-    "Aggregation discrepancy": discrepancy.CLAIMS,
-    "Misreporting": honesty.CLAIMS,
-    "Splits": splits.CLAIMS,
-    "Cost": cost.CLAIMS,
-    "Theory and protocol": theory.CLAIMS,
+    name: [claim for row in rows for claim in _claims(*row)] for name, rows in ROWS.items()
 }
 CLAIMS: list[Claim] = [claim for section in SECTIONS.values() for claim in section]
 
 
 def register(summaries: Summaries) -> str:
     """The register as a section of the page: how the verdicts are spread, then every claim with its verdict and why."""
-    verdicts = {name: [claim.judge(summaries) for claim in section] for name, section in SECTIONS.items()}
-    lines = ["## The paper's claims\n", f"Each verdict is computed from the committed summaries. {RULES}\n"]
-    lines += ["| | " + " | ".join(WORDS) + " |", "|---|" + "---:|" * len(WORDS)]
+    others = tried(summaries)
+    verdicts = {
+        name: [with_readings(claim, summaries, others) for claim in section] for name, section in SECTIONS.items()
+    }
+    there = {verdict.word for found in verdicts.values() for verdict in found}
+    words = [word for word in ALL_WORDS if word in WORDS or word in there]
+    rules = f"{RULES} {READINGS}" if there & {UNDER, NONE} else RULES
+    lines = ["## The paper's claims\n", f"Each verdict is computed from the committed summaries. {rules}\n"]
+    lines += ["| | " + " | ".join(words) + " |", "|---|" + "---:|" * len(words)]
     for name, found in verdicts.items():
-        lines.append(_row(name, *(str(Counter(v.word for v in found)[word]) for word in WORDS)))
+        lines.append(_row(name, *(str(Counter(v.word for v in found)[word]) for word in words)))
     everything = Counter(verdict.word for found in verdicts.values() for verdict in found)
-    lines.append(_row("all", *(str(everything[word]) for word in WORDS)))
+    lines.append(_row("all", *(str(everything[word]) for word in words)))
     open_ = sum(verdict.why.startswith(UNDECIDED) for found in verdicts.values() for verdict in found)
     lines.append(
         f"\nOf the {everything[UNTESTED]} that are not testable here, {open_} are undecided: our runs leave them open."

@@ -1,22 +1,28 @@
-"""What a claim and a verdict are, and how figures are compared: what counts as clear, and what as the same."""
+"""Finding what our runs have: cells of a study, their figures, pairs of them, blocks of rounds."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from feduca.reproduce import paper
-from feduca.reproduce.tables import Cell, known
-
-HOLDS, DIRECTION, FAILS, UNTESTED = "holds", "holds in direction", "does not hold", "not testable here"
-WORDS = (HOLDS, DIRECTION, FAILS, UNTESTED)
-
-Summaries = Mapping[str, Any]  # by study: a list of cells (a few are one dictionary: audit)
-
-PROOF, SILENT = "mathematics or the protocol decides", "-"  # criteria of claims that no run is asked about
+from feduca.core import wording
+from feduca.studies import printed as paper
+from paper.claims.compare import (
+    CLOSE_SHARE,
+    FAILS,
+    ONE_SEED,
+    ONE_SEED_EQ1,
+    UNDECIDED,
+    Difference,
+    Figure,
+    difference,
+    every,
+    exact,
+    level,
+)
+from paper.claims.judging import Missing, Seen, Summaries, Verdict, said_of
+from paper.tables import Cell, known
 
 DATA = {"cifar10": "CIFAR-10", "fmnist": "F-MNIST", "cifar100": "CIFAR-100", "20news": "20 Newsgroups"}
 NAMES = {
@@ -31,76 +37,25 @@ BASELINES = tuple(name for name in NAMES if name != "feduca")
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist", "cifar100") for split in paper.SPLITS]
 TEXT = ("20news", "0.5,1.0")
 
-UNDECIDED = "undecided"  # a judge's word for `not testable here`, with a reason that says so
-ONE_SEED = 0.05  # the error of a difference whose spread over seeds is not known
-ONE_SEED_EQ1 = 0.25  # the same for participation under Eq. 1, which varies far more (tests look it up)
-LEAST = 0.01  # no error is smaller, however alike a few seeds happen to be
-CLOSE, FAR = 0.02, 0.05  # an accuracy this close to the paper's is never missed, one this far is never the same
-CLOSE_SHARE = 0.05  # the same for participation, which the paper rounds and gives no spread of
-WIDE = 0.10  # an error beyond which a level is neither the paper's nor not
-RULES = (
-    "The **error** of a difference is half its 95 % interval: Student's t for the number of seeds, of the differences seed"
-    " by seed where both sides ran the same seeds (a pair shares data and initial model), else of two independent samples"
-    " (Welch); against the paper's figures, whose spreads are over three seeds, always the latter. It is never taken to be"
-    " less than a point. Where the spread over seeds is not known (one seed, or a summary that holds only the mean) five"
-    " points are assumed, for participation under Eq. 1 twenty-five (or twice its distance from 0 or 1, if less: in the"
-    " median cell that records every seed its standard deviation is above ten), or what is known of one side if that is"
-    " more; both cases are said. A difference is **clear** when it exceeds its error. A lead is **the paper's size** when it"
-    " differs from the paper's by no more than the two errors together, never asked to be closer than two points nor allowed"
-    " to be off by more than five; an accuracy is **the paper's** by the same measure if its error is at most ten points, a"
-    " participation when it is within five. `holds`: clear, and of the paper's size where it states one. `holds in"
-    " direction`: clear, of the same sign and another size. `does not hold`: clear and the other way, or the size or level"
-    " that the paper states lies outside the error. What our errors leave open is `not testable here`, with a reason that"
-    " begins with *undecided*: zero (or the opposite) and what the paper says are both inside the error, or a level is"
-    " inside it and more than five points off, or the error is more than ten, or an accuracy is that of a model trained from"
-    " scratch where the paper's was not. A claim about several columns holds if it does in each, and fails if it does so in"
-    " one."
-)
+Pick = Callable[[Summaries], Cell]
+Quantity = Callable[[Cell], Figure]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    word: str
-    why: str
+def pct(value: float) -> str:
+    return wording.percent(value, unit=" %")
 
 
-@dataclass(frozen=True)
-class Claim:
-    where: str  # in the paper
-    text: str  # in our words
-    criterion: str  # what earns `holds` (and `holds in direction`)
-    judge: Callable[[Summaries], Verdict]
+def points(value: float) -> str:
+    return wording.points(value, unit=" points")
 
 
-class Missing(Exception):
-    """Raised by the helpers below when a summary lacks what a judge asks for; the claim is then not testable."""
-
-
-def from_runs(where: str, text: str, criterion: str, judge: Callable[[Summaries], Verdict]) -> Claim:
-    """A claim that committed runs decide; not testable while one of them is missing."""
-
-    def tolerant(summaries: Summaries) -> Verdict:
-        try:
-            found = judge(summaries)
-        except Missing as missing:
-            return Verdict(UNTESTED, f"no committed {missing}")
-        return Verdict(UNTESTED, f"{UNDECIDED}: {found.why}") if found.word == UNDECIDED else found
-
-    return Claim(where, text, criterion, tolerant)
-
-
-def proved(where: str, text: str, word: str, why: str) -> Claim:
-    """A claim that mathematics, or the protocol as the paper states it, decides."""
-    return Claim(where, text, PROOF, lambda summaries: Verdict(word, why))
-
-
-def silent(where: str, text: str, why: str) -> Claim:
-    """A claim about which the summaries say nothing, whatever is run."""
-    return Claim(where, text, SILENT, lambda summaries: Verdict(UNTESTED, why))
+def place(data: str, split: str) -> str:
+    """A column of the paper's tables; its text has one split only."""
+    return f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Finding cells
+# Cells
 
 
 def cells(summaries: Summaries, study: str) -> list[Cell]:
@@ -122,11 +77,35 @@ def where(cell: Cell) -> str:
 
 
 def need(summaries: Summaries, study: str, /, **wanted: str) -> Cell:
-    """The same; `Missing` where there is none."""
+    """The cell of a study at a place; `Missing` where there is none."""
     cell = find(summaries, study, **wanted)
     if cell is None:
         raise Missing(f"run of {study}: {', '.join(wanted.values())}")
     return cell
+
+
+def at(study: str, /, **wanted: str) -> Pick:
+    return lambda summaries: need(summaries, study, **wanted)
+
+
+def study(data: str) -> str:
+    """The study of the paper's Table 2, or the one about text."""
+    return "text" if data == "20news" else "table1"
+
+
+def table(data: str, split: str, method: str) -> Pick:
+    """A cell of the paper's tables of accuracies."""
+    return at(study(data), data=data, split=split, method=method)
+
+
+def best(quantity: Quantity, picks: Sequence[Pick]) -> Pick:
+    """Of several cells the one with the largest mean."""
+    return lambda summaries: max((pick(summaries) for pick in picks), key=lambda cell: quantity(cell).mean)
+
+
+def rivals(data: str, split: str) -> list[Pick]:
+    """The baselines that the paper has on this data."""
+    return [table(data, split, method) for method in BASELINES if (data, "0.5,1.0", method) in paper.ACCURACY]
 
 
 def entry(cell: Cell, key: str) -> Any:
@@ -136,22 +115,7 @@ def entry(cell: Cell, key: str) -> Any:
     return cell[key]
 
 
-def study(data: str) -> str:
-    """The study of the paper's Table 2, or the one about text."""
-    return "text" if data == "20news" else "table1"
-
-
-def table(summaries: Summaries, data: str, split: str, method: str) -> Cell:
-    """A cell of the paper's tables of accuracies."""
-    return need(summaries, study(data), data=data, split=split, method=method)
-
-
-def rivals(data: str) -> tuple[str, ...]:
-    """The baselines that the paper has on this data."""
-    return tuple(method for method in BASELINES if (data, "0.5,1.0", method) in paper.ACCURACY)
-
-
-def columns(summaries: Summaries, *methods: str) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+def columns(summaries: Summaries, *methods: str) -> Iterator[tuple[str, list[Cell]]]:
     """The columns of the paper's Table 2 that have all these methods, with their names; `Missing` where there is none."""
     found = 0
     for data, split in COLUMNS:
@@ -159,7 +123,7 @@ def columns(summaries: Summaries, *methods: str) -> Iterator[tuple[str, tuple[Ce
         there = [cell for cell in row if cell is not None]
         if len(there) == len(row):
             found += 1
-            yield place(data, split), tuple(there)
+            yield place(data, split), there
     if not found:
         raise Missing(f"column of table1 with {', '.join(methods)}")
 
@@ -170,33 +134,7 @@ def near(summaries: Summaries, beside: Cell) -> Cell | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Comparing figures
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A mean over seeds; with every seed's own value where a summary holds them."""
-
-    mean: float
-    std: float | None
-    n: int
-    by_seed: Mapping[int, float] = field(default_factory=dict)
-    assumed: float = ONE_SEED  # its error where there is no spread
-
-
-@dataclass(frozen=True)
-class Difference:
-    value: float
-    error: float  # half of the 95 % interval
-
-    @property
-    def clear(self) -> bool:
-        return abs(self.value) > self.error
-
-
-def exact(value: float) -> Figure:
-    """A figure that is given without a spread."""
-    return Figure(value, 0.0, 3)
+# Figures
 
 
 def _by_seed(cell: Cell, key: str) -> dict[int, float]:
@@ -207,6 +145,10 @@ def _by_seed(cell: Cell, key: str) -> dict[int, float]:
 def accuracy(cell: Cell) -> Figure:
     mean = entry(cell, "accuracy_mean")
     return Figure(mean, cell.get("accuracy_std"), len(cell["seeds"]), _by_seed(cell, "accuracies"))
+
+
+def share(cell: Cell) -> float:
+    return entry(cell, "participation_mean")
 
 
 def shares(cell: Cell) -> Figure:
@@ -222,121 +164,77 @@ def _assumed(cell: Cell) -> float:
     return min(ONE_SEED_EQ1, max(ONE_SEED, ends)) if cell.get("rule") == "accuracy" else ONE_SEED
 
 
-def share(cell: Cell) -> float:
-    return entry(cell, "participation_mean")
-
-
 def printed(data: str, split: str, method: str) -> Figure:
     """The paper's accuracy, over its three seeds."""
     mean, std = paper.ACCURACY[data, split, method]
     return Figure(mean, std, 3)
 
 
-def t95(freedom: float) -> float:
-    """Student's t beyond which, on both sides together, lie 5 %."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.975))
-
-
-def spread_error(*figures: Figure) -> float:
-    """Half the 95 % interval of a sum or difference of independent means (Welch); at least what is assumed of unknown spreads."""
-    parts = [(f.std**2 / f.n, f.n - 1) for f in figures if f.std is not None and f.n > 1]
-    total = sum(square for square, _ in parts)
-    freedom = total**2 / sum(square**2 / n for square, n in parts) if total else 1.0
-    error = t95(freedom) * math.sqrt(total)
-    return max([error, *(f.assumed for f in figures if f.std is None or f.n < 2)])
+def unknown(*chosen: Cell) -> str:
+    """What is said of cells whose participation is looked at, also where several seeds' spread was not recorded."""
+    several = min(len(cell["seeds"]) for cell in chosen) > 1
+    unrecorded = several and any(shares(cell).std is None for cell in chosen)
+    return said_of(*chosen) + ("; spread over seeds not recorded" if unrecorded else "")
 
 
-def difference(first: Figure, second: Figure) -> Difference:
-    """How much larger the first is: seed by seed where both have the same seeds, else as two samples."""
-    if len(first.by_seed) > 1 and first.by_seed.keys() == second.by_seed.keys():
-        gaps = [value - second.by_seed[seed] for seed, value in first.by_seed.items()]
-        error = t95(len(gaps) - 1) * statistics.stdev(gaps) / math.sqrt(len(gaps))
-        return Difference(statistics.fmean(gaps), max(LEAST, error))
-    return Difference(first.mean - second.mean, max(LEAST, spread_error(first, second)))
+def caveats_of(quantity: Quantity) -> Callable[..., str]:
+    return unknown if quantity is shares else said_of
 
 
-def positive(ours: Difference) -> str:
-    """The verdict on a claim that something is larger, of no stated size."""
-    return UNDECIDED if not ours.clear else HOLDS if ours.value > 0 else FAILS
+# ---------------------------------------------------------------------------------------------------------------------
+# What is seen
 
 
-def sized(ours: Difference, theirs: Difference, close: float = CLOSE) -> str:
-    """The verdict on a difference that the paper gives a sign and a size."""
-    off, error = abs(ours.value - theirs.value), max(close, math.hypot(ours.error, theirs.error))
-    if not ours.clear:
-        return UNDECIDED if off <= error else FAILS
-    if ours.value * theirs.value < 0:
-        return FAILS
-    return HOLDS if off <= min(FAR, error) else DIRECTION
+def gap(
+    quantity: Quantity, ahead: Pick, behind: Pick, beside: Callable[[Summaries], str] = lambda summaries: ""
+) -> Any:
+    """How much more one cell has than another."""
+
+    def see(summaries: Summaries) -> Seen:
+        pair = ahead(summaries), behind(summaries)
+        first, second = map(quantity, pair)
+        whose = f" ({NAMES[pair[1]['method']]})" if pair[0]["method"] != pair[1]["method"] in NAMES else ""
+        both = f": {pct(first.mean)} against {pct(second.mean)}{whose}{beside(summaries)}"
+        return Seen({"": difference(first, second)}, pair, beside=both, caveats=caveats_of(quantity))
+
+    return see
 
 
-def level(off: Difference, close: float = CLOSE) -> str:
-    """The verdict on a figure, from how far it is from the paper's."""
-    if abs(off.value) > max(close, off.error):
-        return FAILS
-    return HOLDS if abs(off.value) <= FAR and off.error <= WIDE else UNDECIDED
+def off(
+    quantity: Quantity, pick: Pick, theirs: Figure, beside: Callable[[Summaries], str] = lambda summaries: ""
+) -> Any:
+    """How far a cell's figure is from one that the paper gives."""
+
+    def see(summaries: Summaries) -> Seen:
+        cell = pick(summaries)
+        ours = quantity(cell)
+        spread = "" if ours.std is None else f" (± {100 * ours.std:.1f})"
+        about = f"ours {pct(ours.mean)}{spread}{beside(summaries)}, off by "
+        other = quantity is accuracy and paper.other_start(cell) != ""  # says nothing of the paper's model's level
+        return Seen({"": difference(ours, theirs)}, [cell], about, caveats=caveats_of(quantity), open=other)
+
+    return see
 
 
-def accuracy_level(cell: Cell, off: Difference) -> str:
-    """The same for an accuracy; a model that starts otherwise than the paper's says nothing of the level it would reach."""
-    return UNDECIDED if paper.from_scratch(cell) else level(off)
+def leads(summaries: Summaries, quantity: Quantity, ahead: str, behind: str) -> dict[str, Difference]:
+    """By column of the paper's Table 2: how much more one method has than another."""
+    return {name: difference(quantity(a), quantity(b)) for name, (a, b) in columns(summaries, ahead, behind)}
 
 
-def share_level(cell: Cell, theirs: float) -> str:
-    return level(difference(shares(cell), exact(theirs)), CLOSE_SHARE)
-
-
-def below(ours: Figure, bound: float) -> str:
-    """The verdict on a figure that is said to stay under a bound."""
-    return positive(difference(exact(bound), ours))
-
-
-def at_most(ours: Figure, bound: float) -> str:
-    """The verdict on a figure that is said to be no more than a bound, give or take the error."""
-    over = difference(ours, exact(bound))
-    return HOLDS if over.value <= 0 else FAILS if over.clear else UNDECIDED
-
-
-def every(words: Iterable[str]) -> str:
-    """The verdict on a claim about several things at once: it holds if all do, and fails if one does."""
-    found = set(words)
-    for word in (FAILS, UNDECIDED, DIRECTION):
-        if word in found:
-            return word
-    return HOLDS
-
-
-def gain(ahead: Cell, behind: Cell, theirs: tuple[Figure, Figure]) -> Verdict:
-    """The verdict on a lead in accuracy, with the paper's two figures beside."""
-    ours = accuracy(ahead), accuracy(behind)
-    lead = difference(*ours)
-    levels = f"{pct(ours[0].mean)} against {pct(ours[1].mean)}"
-    return Verdict(sized(lead, difference(*theirs)), f"{change(lead)}: {levels}{caveats(ahead, behind)}")
-
-
-def both(cell: Cell, theirs: Figure, part: float) -> tuple[str, str]:
+def both(pick: Pick, theirs: Figure, part: float) -> Callable[[Summaries], Verdict]:
     """The verdict on an accuracy and a participation that the paper gives together, and which of them is off."""
-    words = {
-        "accuracy": accuracy_level(cell, difference(accuracy(cell), theirs)),
-        "participation": share_level(cell, part),
-    }
-    missed = [name for name, word in words.items() if word == FAILS]
-    return every(words.values()), f"; off: {' and '.join(missed)}" if missed else ""
 
+    def see(summaries: Summaries) -> Verdict:
+        cell = pick(summaries)
+        words = {
+            "accuracy": UNDECIDED if paper.other_start(cell) else level(difference(accuracy(cell), theirs)),
+            "participation": level(difference(shares(cell), exact(part)), CLOSE_SHARE),
+        }
+        missed = " and ".join(name for name, word in words.items() if word == FAILS)
+        said = f"ours {pct(share(cell))} participation, {pct(accuracy(cell).mean)} accuracy"
+        return Verdict(every(words.values()), f"{said}{missed and f'; off: {missed}'}{said_of(cell)}")
 
-def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0; equal values share their mean rank."""
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values
-    ]
-
-
-def correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's; 0 where one side is constant."""
-    a, b = ranks(first), ranks(second)
-    return statistics.correlation(a, b) if len(set(a)) > 1 and len(set(b)) > 1 else 0.0
+    return see
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -357,38 +255,3 @@ def block(values: Sequence[float | None], first: int, last: int) -> Figure:
     if len(found) < 2:
         raise Missing(f"values in rounds {first} to {last}")
     return Figure(statistics.fmean(found), statistics.stdev(found), len(found))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Words
-
-
-def pct(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def points(value: float) -> str:
-    return f"{100 * value:+.1f} points"
-
-
-def change(ours: Difference) -> str:
-    """A difference of ours with its error."""
-    return f"ours {100 * ours.value:+.1f} ± {100 * ours.error:.1f} points"
-
-
-def place(data: str, split: str) -> str:
-    """A column of the paper's tables; its text has one split only."""
-    return f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
-
-
-def caveats(*chosen: Cell) -> str:
-    """Said where a verdict rests on single seeds, or on a model that starts otherwise than the paper's."""
-    single = "; one seed" if min(len(cell["seeds"]) for cell in chosen) == 1 else ""
-    return single + ("; from scratch, the paper's from ImageNet" if any(map(paper.from_scratch, chosen)) else "")
-
-
-def unknown(*chosen: Cell) -> str:
-    """The same about participation, also where several seeds' spread was not recorded."""
-    several = min(len(cell["seeds"]) for cell in chosen) > 1
-    unrecorded = several and any(shares(cell).std is None for cell in chosen)
-    return caveats(*chosen) + ("; spread over seeds not recorded" if unrecorded else "")

@@ -1,4 +1,4 @@
-"""The figures of docs/reproduction.md, from the committed summaries: `python -m feduca.reproduce.figures [RESULTS [TARGET]]`.
+"""The figures of docs/reproduction.md, from the committed summaries: `python -m paper.figures [RESULTS [TARGET]]`.
 
     drawing.py     a figure before it is drawn, and how it becomes an SVG
     style.py       colours, names, panels and keys that all figures share
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError
-from feduca.reproduce.claims import Summaries
-from feduca.reproduce.figures import accuracy, cost, mechanism, offers
-from feduca.reproduce.figures.drawing import Drawing, svg
-from feduca.reproduce.tables import Cells
+from paper.claims import Summaries
+from paper.figures import accuracy, cost, mechanism, offers
+from paper.figures.drawing import Drawing, svg
+from paper.tables import Cells
 
 __all__ = ["DRAWN", "Drawing", "drawings", "svg", "write"]
 
@@ -49,8 +49,8 @@ def drawings(name: str, cells: Cells) -> list[Drawing]:
 
 def write(summaries: Summaries, folder: str | Path) -> list[Path]:
     """Draw everything; figures that no summary asks for any more are removed. Returns the files."""
-    from feduca.reproduce.page import shown  # the page names our files: it imports us
-    from feduca.reproduce.study import STUDIES
+    from feduca.studies.execute import STUDIES
+    from paper.page import shown  # the page names our files: it imports us
 
     folder = Path(folder)
     found = [one for name in STUDIES for one in drawings(name, shown(name, summaries))]
@@ -62,7 +62,7 @@ def write(summaries: Summaries, folder: str | Path) -> list[Path]:
                 (folder / old).unlink()
         written = [folder / f"{one.name}.svg" for one in found]
         for one, path in zip(found, written):
-            path.write_text(svg(one))
+            path.write_text(svg(one), encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write figures to {folder}: {error.strerror}; choose another folder") from None
     return written

@@ -1,12 +1,12 @@
-"""`python -m feduca.reproduce.figures [RESULTS [TARGET]]`."""
+"""`python -m paper.figures [RESULTS [TARGET]]`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from feduca.reproduce.figures import write
-from feduca.reproduce.page import read
-from feduca.reproduce.writer import main
+from paper.figures import write
+from paper.page import read
+from paper.writer import main
 
 
 def draw(results: Path, target: Path) -> list[str]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from feduca.reproduce.figures.drawing import Drawing
-from feduca.reproduce.figures.style import (
+from feduca.studies.printed import other_start
+from paper.figures.drawing import Drawing
+from paper.figures.style import (
     BLACK,
     PAPER,
     at,
@@ -27,8 +28,7 @@ from feduca.reproduce.figures.style import (
     rows,
     title,
 )
-from feduca.reproduce.paper import from_scratch
-from feduca.reproduce.tables import Cells, theirs
+from paper.tables import Cells, theirs
 
 MOST_POINTS = 60  # of a line over the rounds
 SMOOTH = 10  # rounds of the running mean of participation
@@ -82,7 +82,8 @@ def _accuracy(cells: Cells, name: str) -> Drawing:
             axes.set(xlim=(0, 100), xlabel="accuracy, %", title=title(place))
         key_below(figure, {"marker": "o", "label": "ours, ± over seeds"}, PAPER)
 
-    ours = "ours (from scratch)" if any(map(from_scratch, cells)) else "ours"
+    start = next(filter(None, map(other_start, cells)), "")
+    ours = f"ours ({start})" if start else "ours"
     caption = (
         f"{named(cells[0]['data'])}: accuracy, {ours} and the paper's; whiskers are standard deviations over seeds."
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from feduca.reproduce import paper
-from feduca.reproduce.figures.drawing import Drawing
-from feduca.reproduce.figures.style import PAPER, bars, diamonds, key_below, method_of, numbers, panels
-from feduca.reproduce.tables import Cells
+from feduca.studies import printed as paper
+from paper.figures.drawing import Drawing
+from paper.figures.style import PAPER, bars, diamonds, key_below, method_of, numbers, panels
+from paper.tables import Cells
 
 
 def cost(cells: Cells) -> list[Drawing]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from feduca.errors import ConfigError
-from feduca.palette import FRAME, GRID
+from feduca.report.palette import FRAME, GRID
 
 WIDTH = 7.6  # inches: the page's width, so that text keeps its size
 RC: Any = {
@@ -75,4 +76,17 @@ def _small(tag: str) -> str:
 def _terse(path: str) -> str:
     """The same strokes in fewer letters: an upright line says where it ends, not once more where it stands."""
     path = re.sub(r"M (\S+) (\S+) L \1 (\S+)(?= M| ?$)", r"M \1 \2 V \3", path)
-    return re.sub(r" ?([A-Za-z]) ?", r"\1", path).strip()
+    path = re.sub(r" ?([A-Za-z]) ?", r"\1", path).strip()
+    fence = re.fullmatch(r"(?:M\S+ (\S+)V([^\sM]+))(?:M\S+ \1V\2)+", path)
+    return path if fence is None else _fence(re.findall(r"M(\S+) ", path), fence[1], fence[2])
+
+
+def _fence(places: Sequence[str], top: str, bottom: str) -> str:
+    """Upright strokes side by side, all as high: each says how far it is from the one before."""
+
+    def short(number: float) -> str:
+        return f"{number:.1f}".removesuffix(".0")
+
+    tall = float(bottom) - float(top)
+    steps = [short(float(x) - float(before)) for before, x in pairwise(places)]
+    return f"M{places[0]} {top}v{short(tall)}" + "".join(f"m{step} {short(-tall)}v{short(tall)}" for step in steps)

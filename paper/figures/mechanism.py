@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from feduca.records import mean
-from feduca.reproduce.figures.drawing import Drawing
-from feduca.reproduce.figures.style import (
+from feduca.core.records import mean
+from feduca.core.utility import family
+from paper.figures.drawing import Drawing
+from paper.figures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -26,8 +27,7 @@ from feduca.reproduce.figures.style import (
     percent,
     title,
 )
-from feduca.reproduce.tables import Cell, Cells, gap, pointwise_bound, their_gap, theirs
-from feduca.utility import family
+from paper.tables import Cell, Cells, gap, pointwise_bound, their_gap, theirs
 
 QUALITIES = {"best": (BLUE, "o"), "median": (GREEN, "s"), "worst": (RED, "^")}  # of a fit: colour, mark
 SCHEDULES = ("lagged", "fresh", "announce-next")  # dashes, in this order

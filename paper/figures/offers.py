@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from feduca.reproduce.figures.drawing import Drawing
-from feduca.reproduce.figures.style import (
+from feduca.studies.cell_summary import CellSummary
+from feduca.studies.summarise import alone
+from paper.figures.drawing import Drawing
+from paper.figures.style import (
     BLACK,
     colour_of,
     dash,
@@ -21,8 +23,7 @@ from feduca.reproduce.figures.style import (
     rows,
     split,
 )
-from feduca.reproduce.summary import alone
-from feduca.reproduce.tables import Cell, Cells
+from paper.tables import Cell, Cells
 
 Panel = tuple[tuple[str, str], ...]  # all labels but the method's: what they are and what they say
 
@@ -81,7 +82,7 @@ def _gain(name: str, gains: Sequence[tuple[Cell, np.ndarray]]) -> Drawing:
 
 def _gains(cell: Cell, cells: Cells) -> np.ndarray | None:
     """What each silo of each seed gained over its model alone, on data no decision saw, in points."""
-    deployed, without = cell.get("deployed_test"), alone(cell, cells)
+    deployed, without = cell.get("deployed_test"), alone(CellSummary.of(cell), [CellSummary.of(one) for one in cells])
     return None if deployed is None or without is None else 100 * (numbers(deployed) - numbers(without)).ravel()
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from feduca.palette import DASHES, OKABE_ITO
-from feduca.reproduce.claims import judging
-from feduca.reproduce.tables import Cell, Cells
+from feduca.report.palette import DASHES, OKABE_ITO
+from paper.claims import look
+from paper.tables import Cell, Cells
 
 BLUE, RED, GREEN, PINK, ORANGE, SKY, OLIVE, GREY = OKABE_ITO
 BLACK = "#222222"
@@ -25,6 +25,7 @@ STYLES = {  # colour, which dash
     "aaggff": (PINK, 0),
     "least-concession": (SKY, 0),
     "best-mixture": (SKY, 1),
+    "stack": (SKY, 2),
     "ditto": (OLIVE, 0),
     "apfl": (OLIVE, 1),
     "uniform": (GREY, 0),
@@ -34,7 +35,7 @@ STYLES = {  # colour, which dash
     "forced": (BLACK, 1),
 }
 NAMES = {
-    **judging.NAMES,
+    **look.NAMES,
     "feduca-fresh": "FedUCA fresh",
     "feduca-maximum": "FedUCA maximum",
     "feduca-lagged": "FedUCA lagged",
@@ -44,7 +45,7 @@ NAMES = {
     "best-mixture": "best mixture",
     "ditto": "Ditto",
     "apfl": "APFL",
-    **judging.DATA,
+    **look.DATA,
     "fmnist": "Fashion-MNIST",
 }
 

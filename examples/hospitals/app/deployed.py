@@ -8,8 +8,8 @@ from typing import Any
 
 from logistic import Logistic, read
 
-from feduca.config import load
 from feduca.flower import client_app, server_app
+from feduca.recipes.schema import load
 
 
 class Hospitals:

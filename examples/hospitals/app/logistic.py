@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from feduca.core.rng import stream
 from feduca.errors import DataError
-from feduca.rng import stream
 from feduca.types import LocalSpec, Scores
 
 MEASUREMENTS = 30
@@ -27,7 +27,7 @@ VALIDATION = 1 / 3
 def read(path: str) -> tuple[np.ndarray, np.ndarray]:
     """Measurements in agreed units, and labels."""
     try:
-        with Path(path).open(newline="") as file:
+        with Path(path).open(encoding="utf-8", newline="") as file:
             rows = np.array([[float(v) for v in row] for row in list(csv.reader(file))[1:]])
     except (OSError, ValueError) as error:
         raise DataError(

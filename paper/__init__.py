@@ -1,0 +1,1 @@
+"""About the paper: its printed numbers, a verdict on each claim, and the pages, tables and figures written from results/."""

@@ -1,0 +1,206 @@
+"""What the paper says about who participates: levels per method, collapse, and whether the weights are what keeps clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from feduca.studies import printed as paper
+from feduca.studies.summary_file import settings_text
+from paper.claims import compare, look
+from paper.claims.compare import FAILS, HOLDS, UNDECIDED, Difference, Figure
+from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
+from paper.claims.look import DATA, NAMES, pct
+from paper.tables import Cell, known
+
+COLLAPSED = ("fedavg", "fedprox", "aaggff")
+RULES = {"Eq. 1": "accuracy", "Eq. 2": "utility"}  # as a summary names them
+
+
+def _below(data: str, split: str, method: str) -> Case:
+    see = look.off(look.shares, look.table(data, split, method), compare.exact(paper.COLLAPSED))
+    return Case(see, lambda over: compare.positive(-over), {"method": NAMES[method], "place": look.place(data, split)})
+
+
+def _level(data: str, split: str, method: str) -> Case:
+    theirs = paper.PARTICIPATION[data, split, method]
+    fill = {"method": NAMES[method], "theirs": pct(theirs), "place": look.place(data, split)}
+    see = look.off(look.shares, look.table(data, split, method), compare.exact(theirs), _random(data, split, method))
+    return Case(see, lambda apart: compare.level(apart, compare.CLOSE_SHARE), fill)
+
+
+def _random(data: str, split: str, method: str = "feduca"):
+    """What random weights keep, said beside FedUCA."""
+
+    def beside(summaries: Summaries) -> str:
+        control = look.find(summaries, look.study(data), data=data, split=split, method="random")
+        if control is None or method != "feduca":
+            return ""
+        return f" (random weights under the same rule: {pct(look.share(control))})"
+
+    return beside
+
+
+def _range(data: str, split: str) -> Case:
+    pick = look.table(data, split, "feduca")
+
+    def see(summaries: Summaries) -> Seen:
+        low, high = paper.FEDUCA_PARTICIPATION
+        nearest = min(max(look.share(pick(summaries)), low), high)
+        return look.off(look.shares, pick, compare.exact(nearest), _random(data, split))(summaries)
+
+    return Case(see, lambda apart: compare.level(apart, compare.CLOSE_SHARE), {"place": look.place(data, split)})
+
+
+def _most(data: str, split: str) -> Case:
+    fill = {
+        "where": "Section 4, results" if data != "20news" else "Appendix, text",
+        "place": look.place(data, split),
+    }
+    return Case(
+        look.gap(look.shares, look.table(data, split, "feduca"), look.best(look.shares, look.rivals(data, split))),
+        compare.positive,
+        fill,
+    )
+
+
+def _incfl(split: str) -> Case:
+    others = [look.table("cifar10", split, method) for method in COLLAPSED]
+    fill = {"place": look.place("cifar10", split)}
+    return Case(
+        look.gap(look.shares, look.table("cifar10", split, "incfl"), look.best(look.shares, others)),
+        compare.positive,
+        fill,
+    )
+
+
+def _plateau(summaries: Summaries) -> Seen:
+    rounds = look.curve(look.table("cifar10", "1.0,1.0", "incfl")(summaries), "participation_by_round")
+    middle, last = look.block(rounds, 41, 70).mean, look.block(rounds, 71, 100).mean
+    said = f" points apart: rounds 41-70 {pct(middle)}, 71-100 {pct(last)}"
+    return Seen({"": 100 * abs(last - middle)}, beside=said)
+
+
+def _never_back(method: str) -> Case:
+    def see(summaries: Summaries) -> Verdict:
+        cell = look.table("cifar10", "0.5,1.0", method)(summaries)
+        rounds = look.curve(cell, "participation_by_round")
+        early, late = look.block(rounds, 2, 10).mean, look.block(rounds, 71, 100).mean
+        # A summary's curve is the mean over seeds: their spread is not known.
+        back = (
+            compare.positive(Difference(late - early, compare.ONE_SEED)) == HOLDS
+            or late > paper.COLLAPSED + compare.ONE_SEED
+        )
+        word = FAILS if back else HOLDS if late < paper.COLLAPSED else UNDECIDED
+        return Verdict(word, f"rounds 2-10 {pct(early)}, 71-100 {pct(late)}{said_of(cell)}")
+
+    return Case(see, fill={"method": NAMES[method]})
+
+
+def _sustained(summaries: Summaries) -> Seen:
+    falls = {}
+    for name, (feduca,) in look.columns(summaries, "feduca"):
+        rounds = look.curve(feduca, "participation_by_round")
+        falls[name] = 100 * (look.block(rounds, 71, 100).mean - look.block(rounds, 11, 40).mean)
+    return Seen(falls, about="rounds 71-100 minus 11-40, in points: ")
+
+
+def _least(cell: Cell) -> int | None:
+    """The fewest participants of any round of any seed; None where the summary has only the mean over several seeds."""
+    if cell.get("joined_least") is not None:
+        return cell["joined_least"]
+    rounds = known(cell.get("participation_by_round"))
+    return round(min(rounds) * cell["clients"]) if len(cell["seeds"]) == 1 and rounds and cell.get("clients") else None
+
+
+def _never_empty(found: Iterable[tuple[str, Cell]]) -> Verdict:
+    """Over all cells that say how many participants their emptiest round had."""
+    told = {name: (least, cell) for name, cell in found if (least := _least(cell)) is not None}
+    if not told:
+        raise Missing("runs that say how few participants a round had (joined_least)")
+    empty = ", ".join(f"{name}{_how_often(cell)}" for name, (least, cell) in told.items() if least == 0)
+    if not empty:
+        return Verdict(
+            HOLDS, f"at least {min(least for least, _ in told.values())} in every round of {len(told)} cells"
+        )
+    count = sum(least == 0 for least, _ in told.values())
+    return Verdict(FAILS, f"rounds with nobody in {count} of {len(told)} cells: {empty}")
+
+
+def _how_often(cell: Cell) -> str:
+    rounds = known(cell.get("participation_by_round"))
+    alone = len(cell["seeds"]) == 1 and rounds
+    return f" ({sum(value == 0 for value in rounds)} of {len(rounds)})" if alone else ""
+
+
+def _truthful(summaries: Summaries) -> Verdict:
+    found = [c for c in look.cells(summaries, "table1") if c["method"] == "feduca"] + look.cells(
+        summaries, "strategies"
+    )
+    named = [(look.where(cell), cell) for cell in found]
+    return _never_empty(named + [(f"delta = {look.where(cell)}", cell) for cell in look.cells(summaries, "delta")])
+
+
+def _inflated(summaries: Summaries) -> Verdict:
+    found = [(look.where(cell), cell) for cell in look.cells(summaries, "misreporting")]
+    return _never_empty((f"+{name} %", cell) for name, cell in found if name != "0")
+
+
+def _single_vector(summaries: Summaries) -> Verdict:
+    """Uniform weights and local-baseline thresholds: the cell of `feduca compare cross` in which only these meet."""
+    wanted = {"method": "FedAvg (uniform)", "offer": "global", "rule": "Eq. 2, local baseline"}
+    rows = (summaries.get("cross") or {}).get("rows", ())
+    row = next((row for row in rows if row.get("axes") == wanted), None)
+    if row is None:
+        raise Missing("row of cross: uniform weights, Eq. 2, local baseline")
+    lost = compare.difference(compare.exact(1.0), Figure(row["participation"], None, len(row["seeds"])))
+    (seeds,) = settings_text({"seeds": row["seeds"]})
+    words = f"uniform weights keep {pct(row['participation'])} of the silos; `feduca compare cross --set '{seeds}'`"
+    return Verdict(HOLDS if lost.clear else FAILS, words)
+
+
+def _weights_keep(summaries: Summaries) -> Verdict:
+    words, listed = [], []
+    for name, (feduca, uniform, random) in look.columns(summaries, "feduca", "uniform", "random"):
+        row = [cell for cell in (feduca, uniform, random, look.near(summaries, feduca)) if cell is not None]
+        words += [compare.positive(compare.difference(look.shares(feduca), look.shares(other))) for other in row[1:]]
+        listed.append(f"{name} {' / '.join(f'{100 * look.share(cell):.0f}' for cell in row)} %")
+    titles = "FedUCA / constant uniform / random weights (/ random ones about as near to uniform as FedUCA's)"
+    return Verdict(compare.every(words), f"{titles}: {', '.join(listed)}")
+
+
+def _own_test(summaries: Summaries) -> Seen:
+    def holds(cell: Cell) -> Figure:
+        return Figure(look.entry(cell, "eq1_share"), None, len(cell["seeds"]))
+
+    found = {n: compare.difference(holds(a), holds(b)) for n, (a, b) in look.columns(summaries, "feduca", "uniform")}
+    return Seen(found, about="points by which Eq. 1 would hold more often than with constant uniform weights: ")
+
+
+def _same_rule(data: str, rule: str) -> Case:
+    feduca, *others = (
+        look.at("rules", data=data, rule=RULES[rule], method=method) for method in ("feduca", *look.BASELINES)
+    )
+    return Case(
+        look.gap(look.shares, feduca, look.best(look.shares, others)),
+        compare.positive,
+        {"rule": rule, "data": DATA[data]},
+    )
+
+
+CASES = {
+    "below-12": [_below(d, s, m) for d in ("cifar10", "cifar100") for s in paper.SPLITS for m in COLLAPSED],
+    "share-of-incfl": [_level("cifar10", "1.0,1.0", "incfl")],
+    "plateau": [Case(_plateau, compare.at_most(5), shown="{:.1f}".format)],
+    "incfl-most": [_incfl(split) for split in paper.SPLITS],
+    "never-back": [_never_back(method) for method in COLLAPSED],
+    "share-range": [_range(*column) for column in look.COLUMNS],
+    "keeps-most": [_most(*column) for column in [*look.COLUMNS, look.TEXT]],
+    "share-on-text": [_level(*look.TEXT, method) for method in NAMES if (*look.TEXT, method) in paper.PARTICIPATION],
+    "sustained": [Case(_sustained, compare.at_least(-5), shown="{:+.1f}".format)],
+    "never-empty": [Case(_truthful)],
+    "never-empty-inflated": [Case(_inflated)],
+    "single-vector": [Case(_single_vector)],
+    "weights-keep": [Case(_weights_keep)],
+    "own-test": [Case(_own_test, compare.positive)],
+    "same-rule": [_same_rule(data, rule) for data in ("fmnist", "cifar10") for rule in RULES],
+}

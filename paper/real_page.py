@@ -1,0 +1,147 @@
+"""The tables of docs/real.md and README's on natural silos: `python -m paper.real_page [RESULTS [TARGET]]`.
+
+Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import mean
+
+from feduca.core import wording
+from feduca.studies.cell_summary import CellSummary
+from paper.page import filled
+from paper.tables import markdown
+from paper.writer import main
+
+SETS = ("heart", "randhie", "fars", "vowel", "star", "exam", "azpro", "insteval")
+HEADLINE = {  # README's rows: what they are called there, and the row of the study
+    "alone": "alone",
+    "everybody forced in": "forced",
+    "free to leave (FedAvg, Eq. 1)": "fedavg, Eq. 1",
+    "FedUCA, Eq. 2": "feduca-fresh, Eq. 2",
+    "best mixture, against the model of now": "best mixture, from consensus",
+    "**stack, against the outside option**": "stack",
+    "**stack, everybody trains, output bias local**": "stack, everybody trains, folds, output bias local",
+}
+
+Rows = dict[str, dict[str, CellSummary]]  # method -> set -> cell
+
+
+def rows(results: Path, study: str) -> Rows:
+    found: Rows = {}
+    for cell in json.loads((results / "real.json").read_text(encoding="utf-8")):
+        if cell["study"] == study:
+            found.setdefault(cell["method"], {})[cell["data"]] = CellSummary.of(cell)
+    return found
+
+
+def everywhere(found: Rows) -> list[str]:
+    """The sets on which every method has run: means are over these."""
+    return [name for name in SETS if all(name in cells for cells in found.values())]
+
+
+def gains(found: Rows) -> str:
+    """Mean gain over the model alone in points of test accuracy, and the share of silos that are surely worse off."""
+    common = everywhere(found)
+    lines = []
+    for method, cells in found.items():
+        shown = [_gain(cells.get(name)) for name in SETS]
+        mine = [cells[name] for name in common]
+        lines.append([method, *shown, _signed(mean(_known(c.gain_mean for c in mine)))])
+    return markdown(["method", *SETS, f"mean of {len(common)}"], lines, 1)
+
+
+def judged(found: Rows) -> str:
+    """Who takes part, and who is surely better or worse off, by accuracy and by log-loss: means over the sets."""
+    common = everywhere(found)
+    lines = []
+    for method, cells in found.items():
+        mine = [cells[name] for name in common]
+        shares = [
+            _share(mine, name) for name in ("participation_mean", "better_share", "worse_share", "undecided_share")
+        ]
+        loss = [_share(mine, name) for name in ("loss_better_share", "loss_worse_share")]
+        lost = _known(c.loss_gain_mean for c in mine)
+        lines.append([method, *shares, *loss, f"{mean(lost):+.3f}" if lost else ""])
+    titles = ("in %", "better %", "worse %", "undecided %", "loss better %", "loss worse %", "gain in log-loss")
+    return markdown(["method", *titles], lines, 1)
+
+
+def levels(found: Rows) -> str:
+    """Test accuracy of deployed models, set by set, for a few methods."""
+    lines = []
+    for called, method in {**HEADLINE, "pooled (no federation could)": "pooled"}.items():
+        cells = found[method]
+        shown = [wording.percent(cells[n].deployed_test_mean, decimals=1) if n in cells else "" for n in SETS]
+        lines.append([called, *shown])
+    return markdown(["silos deploy, accuracy %", *SETS], lines, 1)
+
+
+def headline(found: Rows) -> str:
+    """README's table: a line per method, means over the sets."""
+    common = everywhere(found)
+    lines = []
+    for called, method in HEADLINE.items():
+        mine = [found[method][name] for name in common]
+        worst = min(_known(c.gain_mean for c in mine))
+        inside = "" if method == "alone" else _share(mine, "participation_mean")
+        worse = max(_known(c.worse_share for c in mine))
+        lines.append(
+            [
+                called,
+                inside,
+                wording.percent(mean(_known(c.deployed_test_mean for c in mine)), decimals=1),
+                _signed(mean(_known(c.gain_mean for c in mine))),
+                _signed(worst),
+                wording.percent(worse, decimals=0),
+            ]
+        )
+    titles = ("in %", "silos deploy, accuracy %", "gain over alone", "its worst set", "surely worse off, at most %")
+    return markdown(["", *titles], lines, 1)
+
+
+def _gain(cell: CellSummary | None) -> str:
+    if cell is None or cell.gain_mean is None:
+        return ""
+    worse = cell.worse_share
+    return _signed(cell.gain_mean) + (f" ({wording.percent(worse, decimals=0)} worse)" if worse else "")
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def _share(cells: Sequence[CellSummary], name: str) -> str:
+    known = _known(getattr(cell, name) for cell in cells)
+    return wording.percent(mean(known), decimals=0) if known else ""
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def block(results: Path, name: str) -> str:
+    """The table called `name`."""
+    main_part, networks = rows(results, "main"), rows(results, "networks")
+    tables = {
+        "levels": lambda: levels(main_part),
+        "gains": lambda: gains(main_part),
+        "judged": lambda: judged(main_part),
+        "network-gains": lambda: gains(networks),
+        "network-judged": lambda: judged(networks),
+        "natural": lambda: headline(main_part),
+    }
+    return tables[name]()
+
+
+def write(results: Path, target: Path) -> list[str]:
+    text = filled(target.read_text(encoding="utf-8"), lambda name: block(results, name))
+    target.write_text(text, encoding="utf-8")
+    return [f"written to {target}"]
+
+
+if __name__ == "__main__":
+    main("real_page", "Write the tables about natural silos into docs/real.md.", "docs/real.md", write)
