@@ -12,12 +12,13 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 install: $(STAMP)
 
+# Pins without hashes: pip's hash mode wants one for everything, and an editable package and a torch wheel of the machine's own have none.
 # One pip call with pins: a looser range of torch would pull gigabytes. The last line fills the cache of compiled code.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	$(BIN)/python -m feduca.warm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,silos]"
+	$(BIN)/python -m feduca.cli.warm
 	touch $(STAMP)
 
 demo: install
@@ -35,10 +36,13 @@ reproduce-smoke: install
 
 # Pages and figures that are written from results/; tests compare them with what is committed.
 pages: install
-	$(BIN)/python -m feduca.reproduce.figures
-	$(BIN)/python -m feduca.reproduce.page
-	$(BIN)/python -m feduca.reproduce.offers_page
-	$(BIN)/python -m feduca.reproduce.headline
+	$(BIN)/python -m paper.figures
+	$(BIN)/python -m paper.page
+	$(BIN)/python -m paper.offers_page
+	$(BIN)/python -m paper.real_page
+	$(BIN)/python -m paper.readings_page
+	$(BIN)/python -m paper.findings_page
+	$(BIN)/python -m paper.headline
 
 # The documentation, warnings as errors, into build/docs (`make test` builds it, too).
 docs: install

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from feduca import cli
+from feduca.cli import main as cli
 
 
 def feduca(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from feduca.config import load
-from feduca.flower import deploy
+from feduca.flower import approval, control, deploy
 from feduca.flower import folder as folders
 from feduca.flower.processes import Process, free_port, supervise
-from feduca.runs import without_none
+from feduca.recipes.schema import load
+from feduca.runs.directory import without_none
 
 HERE = Path(__file__).parent
 BASE = {"local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}, "engine": {"threads": 1}}
@@ -29,12 +29,13 @@ class World:
         for file in (HERE / "flower_app" / "deployed.py", HERE / "numpy_task.py"):
             shutil.copy(file, own / file.name)
         names = [f"silo-{k}" for k in range(silos)]
-        ports = [free_port() for _ in range(silos + 1)]
-        address = f"127.0.0.1:{ports.pop()}"
+        ports = [free_port() for _ in range(silos + 2)]
+        address, control = f"127.0.0.1:{ports.pop()}", ports.pop()
         self.place = folder / "deployment"
         settings = {"round-timeout": 60.0, "silos-timeout": 90.0}
         out = str(folder / "runs")
-        folders.init(self.place, load(BASE), names, address=address, ports=ports, app=own, out=out, settings=settings)
+        where = {"address": address, "ports": ports, "control": control}
+        folders.init(self.place, load(BASE), names, **where, app=own, out=out, settings=settings)
         self.superlink: Process | None = None
         self.nodes: dict[str, Process] = {}
         self._kept: list[tuple[threading.Event, threading.Thread]] = []
@@ -55,17 +56,23 @@ class World:
         for name, value in of_the_server.items():
             words["settings"][name.replace("_", "-")] = value  # type: ignore[index]
         path.write_text(tomlkit.dumps(words))
+        self.approve(self.place / "server" / "app")
         return deploy.run_directory(self.server).path
+
+    def approve(self, app: Path) -> None:
+        """As every silo's operator would."""
+        for silo in (self.place / "silos").iterdir():
+            approval.approve(silo, approval.bundle(app))
 
     def start(self) -> None:
         self.start_superlink()
-        deploy.register(self.server)
+        control.register(self.server)
         for path in sorted((self.place / "silos").iterdir()):
             self.start_silo(path.name)
 
     def start_superlink(self) -> None:
         self.superlink = deploy.start_superlink(self.server)
-        deploy.wait_until_reachable(self.server.address, self.superlink)
+        deploy.wait_until_reachable(self.server, self.superlink)
 
     def start_silo(self, name: str) -> None:
         self.nodes[name] = deploy.start_silo(folders.read_silo(self.place / "silos" / name))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from feduca.rng import stream
-from feduca.types import Floats, Ints, LocalSpec, Scores
+from feduca.core.rng import stream
+from feduca.types import Floats, Ints, LocalSpec, Predictions, Scores
 
 DIMENSION = 4
 
@@ -16,6 +16,7 @@ class NumpyTask:
     def __init__(self, clients: int = 4, seed: int = 0, validation: int = 40) -> None:
         self.silos = tuple(f"silo-{k}" for k in range(clients))
         self.parameters = self.size = DIMENSION
+        self.parameter_names = {"body.weight": DIMENSION - 1, "head.bias": 1}
         self._data = {}
         for k in range(clients):
             rng = stream(seed, "numpy-task", k)  # keyed by client: adding one leaves the others' data as they were
@@ -34,7 +35,15 @@ class NumpyTask:
         return 0.1 * stream(seed, "init").normal(size=DIMENSION)
 
     def train(
-        self, theta: Floats, clients: Ints, spec: LocalSpec, round: int, seed: int, anchor: Floats | None = None
+        self,
+        theta: Floats,
+        clients: Ints,
+        spec: LocalSpec,
+        round: int,
+        seed: int,
+        anchor: Floats | None = None,
+        drift: Floats | None = None,
+        free: Floats | None = None,
     ) -> Floats:
         out = np.array(theta, dtype=float)
         for row, k in enumerate(clients):
@@ -47,7 +56,11 @@ class NumpyTask:
                     p = 1 / (1 + np.exp(-(x[b] @ out[row])))
                     g = x[b].T @ (p - y[b]) / len(b)
                     if anchor is not None:
-                        g = g + spec.prox * (out[row] - anchor)
+                        g = g + spec.prox * (out[row] - (anchor if anchor.ndim == 1 else anchor[row]))
+                    if drift is not None:
+                        g = g + drift[row]
+                    if free is not None:
+                        g = g * free[row]
                     out[row] -= spec.lr * g
         return out
 
@@ -61,6 +74,16 @@ class NumpyTask:
             r = places[:, m : m + 1]
             columns.append(self.evaluate((1 - r) * start + r * end, clients, split))
         return Scores(np.stack([c.accuracy for c in columns], 1), np.stack([c.loss for c in columns], 1))
+
+    def predict(self, theta: Floats, clients: Ints, split: str) -> Predictions:
+        data = [self._data[int(k), split] for k in clients]
+        ones = [1 / (1 + np.exp(-(x @ theta[row]))) for row, (x, _) in enumerate(data)]
+        n = max((len(y) for _, y in data), default=0)
+        probabilities, targets = np.zeros((len(clients), n, 2)), np.full((len(clients), n), -1)
+        for row, (p, (_, y)) in enumerate(zip(ones, data)):
+            probabilities[row, : len(y)] = np.stack([1 - p, p], 1)
+            targets[row, : len(y)] = y
+        return Predictions(probabilities, targets)
 
     def test(self, theta: Floats) -> Scores:
         accuracy, loss = _score(theta, *self._test)
@@ -83,14 +106,15 @@ class Merged:
         self.parameters = self.size = DIMENSION
         self.calls: list[int] = []
 
-    def train(self, theta, clients, spec, round, seed, anchor=None):
+    def train(self, theta, clients, spec, round, seed, anchor=None, drift=None, free=None):
         self.calls.append(len(clients))
         seeds = np.broadcast_to(seed, len(clients))
         out = []
         for row, i in enumerate(clients):
             task, k = self._home[i]
             pull = anchor[row] if anchor is not None else None
-            out.append(task.train(theta[row : row + 1], np.array([k]), spec, round, int(seeds[row]), pull)[0])
+            slants = (None if x is None else x[row : row + 1] for x in (drift, free))
+            out.append(task.train(theta[row : row + 1], np.array([k]), spec, round, int(seeds[row]), pull, *slants)[0])
         return np.array(out)
 
     def evaluate(self, theta, clients, split):
@@ -99,6 +123,17 @@ class Merged:
             for r, i in enumerate(clients)
         ]
         return Scores(np.concatenate([p.accuracy for p in parts]), np.concatenate([p.loss for p in parts]))
+
+    def predict(self, theta, clients, split):
+        parts = [self._home[i][0].predict(theta[r : r + 1], [self._home[i][1]], split) for r, i in enumerate(clients)]
+        n = max(p.targets.shape[1] for p in parts)
+        probabilities, targets = np.zeros((len(parts), n, 2)), np.full((len(parts), n), -1)
+        for row, p in enumerate(parts):
+            probabilities[row, : p.targets.shape[1]], targets[row, : p.targets.shape[1]] = (
+                p.probabilities[0],
+                p.targets[0],
+            )
+        return Predictions(probabilities, targets)
 
     def along(self, start, end, places, clients, split):
         return NumpyTask.along(self, start, end, places, clients, split)  # type: ignore[arg-type]

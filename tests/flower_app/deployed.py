@@ -14,8 +14,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from feduca.config import load
 from feduca.flower import client_app, server_app
+from feduca.recipes.schema import load
 from numpy_task import NumpyTask
 
 

@@ -22,21 +22,26 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import feduca
-from feduca import config, gate, program, runs
-from feduca import rounds as loop
-from feduca.client import Behaviour
+from feduca import program
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import Always
+from feduca.core import rounds as loop
+from feduca.core.memory import memories
+from feduca.core.messages import together
+from feduca.core.recording import Finished, client_record, round_record
+from feduca.core.records import plain
+from feduca.core.rounds import Server
+from feduca.core.utility import Quadratic
 from feduca.errors import CheckpointError, FeducaError, InputError
 from feduca.federation import InProcess
 from feduca.mechanisms import FedAvg, FedUCA
-from feduca.memory import memories
-from feduca.messages import together
-from feduca.offers import Global
-from feduca.participation import Always
-from feduca.rounds import Server
-from feduca.runs import RunDirectory
-from feduca.study import cells
+from feduca.recipes import schema as config
+from feduca.runs import directory as runs
+from feduca.runs.directory import RunDirectory
+from feduca.studies.cells import cells
+from feduca.trust import gate
 from feduca.types import LocalSpec, Needs
-from feduca.utility import Quadratic
 from numpy_task import NumpyTask
 
 FAMILY = Quadratic()
@@ -179,8 +184,9 @@ def reports(data: bytes, mechanism: str = "fedavg") -> str:
     else:
         assert status in ("joined", "declined")
         assert math.isfinite(after.gamma[bad])
-    record = loop._record(server, before, after, after.pending, admitted, None, {})
-    json.dumps([runs.plain(part) for part in record], allow_nan=False)
+    ended = Finished(server, before, after, after.pending, admitted)
+    record = (round_record(ended, None, {}), client_record(ended))
+    json.dumps([plain(part) for part in record], allow_nan=False)
     return status
 
 
@@ -295,7 +301,7 @@ def run_directories(data: bytes) -> str:
 
 @cache
 def recipe_texts() -> list[bytes]:
-    folder = Path(config.__file__).parent / "recipes"
+    folder = Path(config.__file__).parent
     return [path.read_bytes() for path in sorted(folder.glob("*.toml"))]
 
 

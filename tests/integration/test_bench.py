@@ -80,8 +80,8 @@ def test_the_gpu_benchmark_goes_through_and_saves_on_the_way(tmp_path, monkeypat
     from feduca.bench import gpu
 
     monkeypatch.setattr(gpu, "_cuda", lambda: True)
-    monkeypatch.setattr("feduca.peak.megabytes", lambda device: 1.0)
-    monkeypatch.setattr("feduca.reproduce.study._check_settings", lambda *told: None)  # digits in place of CIFAR-10
+    monkeypatch.setattr("feduca.tasks.engines.gpu.peak.megabytes", lambda device: 1.0)
+    monkeypatch.setattr("feduca.studies.execute._check_settings", lambda *told: None)  # digits in place of CIFAR-10
     both = gpu.agreement
     monkeypatch.setattr(gpu, "agreement", lambda say: both(say, 2, ("cpu", "cpu")))
     saved: list[dict] = []

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from chromium import browser as launched
-from feduca.dashboard import Dashboard
 from feduca.errors import InputError
 from feduca.report import write
+from feduca.report.dashboard import Dashboard
 from run_directories import Written, stretched, written
 
 pytestmark = pytest.mark.slow
@@ -189,6 +189,33 @@ def test_who_is_better_off_than_alone_and_who_left_is_shown(browser: Any, scheme
         SHOTS.mkdir(parents=True, exist_ok=True)
         page.locator("#better").screenshot(path=SHOTS / f"better-{scheme}.png")
         page.locator("#strip-section").screenshot(path=SHOTS / f"left-{scheme}.png")
+
+
+def test_who_is_surely_better_off_and_why_others_stay_out_is_shown(browser: Any, tmp_path: Path) -> None:
+    run = written(tmp_path, 8, 20, alone=True, judged=True)
+    (target,) = write([run.path], tmp_path / "judged.html")
+    with Opened(browser, target.as_uri()) as opened:
+        page = opened.page
+        assert "of 8 silos 2 better off (25.0 %)" in page.locator("#better-sentence").inner_text()
+        assert "25.0 / 25.0 / 25.0 %" in page.locator("#summary").inner_text()
+        rows = page.locator("#standing tr")
+        assert rows.nth(1).locator("td").all_inner_texts()[5:8] == [
+            "better off (p < 0.001)",
+            "60 : 10",
+            "better off (+0.300, p < 0.001)",
+        ]
+        assert rows.nth(4).locator("td").all_inner_texts()[5:8] == [
+            "undecided (p = 1.000)",
+            "1 : 2",
+            "undecided (0.000, p = 1.000)",
+        ]
+        out = [k for k, letter in enumerate(run.status[-1]) if letter == "d"]
+        assert out
+        for k in out:
+            end = rows.nth(k + 1).locator("td").last.inner_text()
+            assert end.startswith("out: its private model is better (")
+            assert end.endswith("+3.0 points)")
+        assert opened.said == []
 
 
 def test_a_run_that_knows_no_models_alone_has_no_such_table(browser: Any, report: str) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import feduca
-from feduca import config
-from feduca.reproduce import reproduce
-from feduca.reproduce.curves import curves, fits
-from feduca.runs import load
-from feduca.study import Cell
-from feduca.utility import family, r_squared
+from feduca.core.utility import family, r_squared
+from feduca.recipes import schema as config
+from feduca.runs.directory import load
+from feduca.studies.cells import Cell
+from feduca.studies.curves import curves, fits
+from feduca.studies.execute import reproduce
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_a_command_that_is_shown_exists(page: str, line: str) -> None:
-    from feduca.cli import app
+    from feduca.cli.main import app
 
     root = typer.main.get_command(app)
     here, words = root, line.split()[1:]
@@ -91,7 +91,7 @@ def test_a_command_that_is_shown_exists(page: str, line: str) -> None:
 
 def test_the_recipes_of_the_page_run_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/recipes.md: its files (named in their first line), then its commands, in an empty folder."""
-    from feduca import cli
+    from feduca.cli import main as cli
     from feduca.mechanisms import registry
 
     monkeypatch.chdir(tmp_path)
@@ -127,12 +127,12 @@ def test_the_recipes_of_the_page_run_as_it_says(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_page_on_recipes_names_every_entry_there_is() -> None:
-    from feduca.config import Recipe
+    from feduca.recipes.schema import Recipe
 
     tables: dict[str, set[str]] = {"": set()}
     for table in re.findall(r"(?:^\|.*\n)+", (DOCS / "recipes.md").read_text(encoding="utf-8"), re.M):
         head, _, *rows = table.splitlines()
-        entries = {word for row in rows for word in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
+        entries = {word for row in rows for word in re.findall(r"`([a-z0-9_]+)`", row.split("|")[1])}
         for name in re.findall(r"\[([a-z]+)\]", head) or [""]:
             tables[name] = entries
     for name, field in Recipe.model_fields.items():
@@ -151,8 +151,11 @@ def named(head: str) -> dict[str, str]:
 
 
 def test_the_page_on_recipes_names_what_the_code_has() -> None:
-    from feduca.catalogue import catalogue
-    from feduca.tasks import datasets, models, optimisers, resnet, task
+    from feduca.cli.catalogue import catalogue
+    from feduca.tasks import data as datasets
+    from feduca.tasks import models, task
+    from feduca.tasks.engines import optimisers
+    from feduca.tasks.models import resnet
 
     entries, page = catalogue(), (DOCS / "recipes.md").read_text(encoding="utf-8")
     assert list(named("data")) == list(entries["data sets"]) == list(datasets.LOADERS) == list(datasets.FILES)
@@ -173,8 +176,9 @@ def test_the_page_on_recipes_names_what_the_code_has() -> None:
 def test_recipes_and_registries_offer_the_same_choices() -> None:
     from typing import get_args
 
-    from feduca.config import EngineTable, LocalTable
-    from feduca.tasks import optimisers, task
+    from feduca.recipes.schema import EngineTable, LocalTable
+    from feduca.tasks import task
+    from feduca.tasks.engines import optimisers
 
     for table, key, names in (
         (LocalTable, "optimiser", optimisers.OPTIMISERS),
@@ -188,7 +192,8 @@ def test_recipes_and_registries_offer_the_same_choices() -> None:
 
 
 def test_the_classes_of_the_quickstart_are_as_the_page_says() -> None:
-    from feduca import config, experiment
+    from feduca.recipes import build as experiment
+    from feduca.recipes import schema as config
 
     task = experiment.make_task(config.load("quickstart"), 0)
     *most, last = task.about["classes_per_silo"]  # type: ignore[attr-defined]
@@ -250,10 +255,10 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
 
 def test_a_method_of_ones_own_goes_into_a_table_as_the_page_says(tmp_path, monkeypatch, capsys) -> None:
     """docs/your-mechanism.md: a copy of table1, the entry that stands there, its summary under the file's name, its figures."""
-    from feduca import cli
+    from feduca.cli import main as cli
     from feduca.mechanisms import registry
-    from feduca.reproduce import figures
-    from feduca.reproduce.page import read
+    from paper import figures
+    from paper.page import read
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})

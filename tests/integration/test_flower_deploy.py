@@ -9,16 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from feduca.cli import app
-from feduca.errors import InputError
-from feduca.flower import certificates, deploy
+from feduca.cli.main import app
+from feduca.errors import InputError, RunError
+from feduca.flower import certificates, control, deploy
 from feduca.flower import folder as folders
 from feduca.flower.check import examine
+from feduca.flower.keys import Keys
 from feduca.flower.processes import Process, alive, descendants, environment, free_port, supervise
 from flower_world import World, wait_for
 
@@ -30,7 +32,7 @@ def feduca(*arguments: str):
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys, feduca.cli; print([m for m in ('flwr', 'torch', 'numpy', 'pydantic') if m in sys.modules])"
+    code = "import sys, feduca.cli.main; print([m for m in ('flwr', 'torch', 'numpy', 'pydantic') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     shown = feduca("deploy", "--help").output
@@ -44,7 +46,9 @@ def test_only_one_package_imports_flower():
     strangers = [
         path
         for path in root.rglob("*.py")
-        if path.parent.name != "flower" and ("import flwr" in path.read_text() or "from flwr" in path.read_text())
+        if path.parent.name != "flower"
+        and path.name != "with_flower.py"  # the benchmark beside Flower's simulation
+        and ("import flwr" in path.read_text() or "from flwr" in path.read_text())
     ]
     assert strangers == []
 
@@ -75,6 +79,7 @@ def test_init_writes_what_each_machine_needs(tmp_path):
         "silo.toml",
         "start.sh",
         "state",
+        "approved.fab",
     }
     assert {p.name for p in (place / "server" / "keys").iterdir()} == {"north.pub", "south.pub"}
     assert feduca("deploy", "add", str(place), "west").exit_code == 0
@@ -84,32 +89,35 @@ def test_init_writes_what_each_machine_needs(tmp_path):
 
 
 def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
-    """Once per change of `keys/`; a key that cannot be registered yet stops nothing."""
+    """Once per change of `keys/`; half a key stops nothing, and a key that is taken away counts as a change."""
     feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1")
     server, stop, calls = folders.read_server(tmp_path / "d"), threading.Event(), []
 
     def register(asked):
-        calls.append(sorted(path.stem for path in (asked.path / "keys").glob("*.pub")))
+        calls.append(sorted(Keys(asked.path / "keys").names().values()))
         if len(calls) == 1:
-            raise ValueError("half a key")
-        stop.set()
-        return ["west"]
+            raise ValueError("the SuperLink is busy")
+        return ["west"], []
 
     class Running:
         def running(self):
             return not stop.is_set()
 
-    monkeypatch.setattr(deploy, "register", register)
-    watcher = threading.Thread(target=deploy.keep_registering, args=(server, Running(), stop, 0.01))
+    monkeypatch.setattr(control, "register", register)
+    watcher = threading.Thread(target=control.keep_registering, args=(server, Running(), stop, 0.01))
     watcher.start()
     try:
+        west, new = server.path / "keys" / "west.pub", tmp_path / "new"
+        new.mkdir()
+        certificates.make_silo_key(new)
+        west.write_bytes((new / "key.pub").read_bytes()[:40])
         time.sleep(0.1)
         assert calls == []
-        (server.path / "keys" / "west.pub").write_text("half")
-        wait_for(lambda: calls, 10, "the first attempt")
-        (server.path / "keys" / "west.pub").write_text("the whole key")
-        watcher.join(10)
-        assert calls == [["silo-0", "west"]] * 2
+        west.write_bytes((new / "key.pub").read_bytes())
+        wait_for(lambda: calls, 10, "the new key")
+        west.unlink()
+        wait_for(lambda: len(calls) > 1, 10, "its removal")
+        assert calls == [["silo-0", "west"], ["silo-0"]]
     finally:
         stop.set()
         watcher.join(10)
@@ -249,13 +257,17 @@ def test_the_drop_in_example_and_a_dry_exchange(tmp_path):
         world.start()
         server = world.server
         shutil.copytree(EXAMPLES / "flower_app", server.path / "digits")
-        number = int(deploy.flwr(server, "run", "digits", deploy.CONNECTION)["run-id"])
+        world.approve(server.path / "digits")
+        number = control.start(server, server.path / "digits", {})
 
-        assert wait_for(lambda: deploy.ended(server, number), 180, "the example to finish") == "completed"
+        assert wait_for(lambda: control.ended(server, number), 180, "the example to finish") == "completed"
         decisions = [[entry["decision"] for entry in world.log(name)] for name in server.silos]
         assert [len(mine) for mine in decisions] == [3, 3, 3]
         assert all(mine[0] == "joined" for mine in decisions)
 
+        world.approve(server.path / "app")
+        for process in world.nodes.values():  # each looks at its fingerprint when a run begins
+            assert process.running()
         found = {f.what: f for f in examine(world.place, exchange=True)}
         assert all(f.ok for f in found.values()), [f for f in found.values() if not f.ok]
         for k, examples in enumerate((20, 27, 34)):
@@ -263,3 +275,158 @@ def test_the_drop_in_example_and_a_dry_exchange(tmp_path):
             assert found[f"silo-{k}'s clock"].ok
     finally:
         world.stop()
+
+
+def test_keys_are_removed_rotated_and_certificates_renewed(tmp_path):
+    place = tmp_path / "d"
+    feduca("deploy", "init", str(place), "--silos", "2", "--address", "10.0.0.5:9000", "--bind", "10.0.0.5")
+    server, silo = folders.read_server(place), place / "silos" / "silo-0"
+    assert (server.local, server.control) == (("10.0.0.5", 9000), 9001)
+    before = Keys(server.path / "keys").names()
+    private = (silo / "key").read_bytes()
+    assert feduca("deploy", "rotate", str(place), "silo-0").exit_code == 0
+    after = Keys(server.path / "keys").names()
+    assert (silo / "key").read_bytes() != private
+    assert sorted(after.values()) == ["silo-0", "silo-1"]
+    assert len(before.keys() & after.keys()) == 1
+    assert "copy" in feduca("deploy", "rotate", str(silo)).output  # at the silo: the public key is all that travels
+    assert feduca("deploy", "remove", str(place), "silo-1").exit_code == 0
+    assert list(Keys(server.path / "keys").names().values()) == ["silo-0"]
+    with pytest.raises(InputError, match="has no key of silo 'silo-1'; it has silo-0"):
+        feduca("deploy", "remove", str(place), "silo-1")
+    with pytest.raises(InputError, match="is no silo's folder; name the silo, too"):
+        feduca("deploy", "rotate", str(place))
+
+    old = certificates.read(server.path / "server.crt")
+    assert feduca("deploy", "renew", str(place), "--host", "fed.example.org").exit_code == 0
+    new = certificates.read(server.path / "server.crt")
+    assert set(certificates.hosts_of(new)) == {*certificates.hosts_of(old), "fed.example.org"}
+    assert certificates.signed_by(new, certificates.read(silo / "ca.crt"))  # silos need nothing new
+    assert new.serial_number != old.serial_number
+    shutil.rmtree(place / "ca")
+    with pytest.raises(InputError, match=r"ca\.key is not there; renew where"):
+        feduca("deploy", "renew", str(place))
+
+
+def test_an_app_is_approved_by_its_difference(tmp_path):
+    """Also what a terminal would obey, and a reader would not see, is shown."""
+    from feduca.flower import approval
+
+    place = tmp_path / "d"
+    feduca("deploy", "init", str(place), "--silos", "1")
+    silo, code = place / "silos" / "silo-0", place / "server" / "app"
+    good = folders.read_silo(silo).app
+    assert approval.judge(silo, approval.bundle(code))
+    assert approval.bundle(code) == approval.bundle(code)
+    with pytest.raises(InputError, match="no app waits for approval"):
+        feduca("deploy", "approve", str(silo))
+    with (code / "deployed.py").open("a", encoding="utf-8") as file:
+        file.write("# \x1b[2Jnothing to see \u202e\n")
+    changed = approval.bundle(code)
+    assert not approval.judge(silo, changed)
+    answer = CliRunner().invoke(app, ["deploy", "approve", str(silo)], input="n\n")
+    assert answer.exit_code != 0
+    assert "+# \\x1b[2Jnothing to see \\u202e" in answer.output
+    assert "\x1b[2J" not in answer.output
+    assert folders.read_silo(silo).app == good
+    assert feduca("deploy", "approve", str(silo), "--yes").exit_code == 0
+    assert folders.read_silo(silo).app == approval.fingerprint(changed)
+    assert approval.judge(silo, changed)
+    text = (silo / "silo.toml").read_text()
+    (silo / "silo.toml").write_text("\n".join(line for line in text.splitlines() if not line.startswith("app")))
+    assert not approval.judge(silo, changed)  # nothing is approved where nothing is said
+
+
+def test_a_section_that_nobody_reads_is_refused(tmp_path):
+    feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1")
+    path = tmp_path / "d" / "silos" / "silo-0" / "silo.toml"
+    path.write_text(path.read_text() + '\n[confg]\ndata = "/srv/north.csv"\n')
+    with pytest.raises(InputError, match="has an entry or section 'confg' that nobody reads; it knows name, superlink"):
+        folders.read_silo(path.parent)
+    with pytest.raises(InputError, match="bind is 'eth0'; write the IP address of one interface"):
+        feduca("deploy", "init", str(tmp_path / "e"), "--silos", "1", "--bind", "eth0")
+
+
+def test_a_taken_port_is_one_line_for_the_server_and_no_matter_for_a_silo(tmp_path, caplog):
+    import socket
+
+    port = free_port()
+    feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1", "--address", f"127.0.0.1:{port}")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(RunError, match=rf"127.0.0.1:{port} cannot be listened on .*; end the program"):
+            deploy.start_superlink(folders.read_server(tmp_path / "d"))
+        silo = replace(folders.read_silo(tmp_path / "d" / "silos" / "silo-0"), port=port)
+        process = deploy.start_silo(silo)
+        process.kill()
+        assert f"--port {port}" not in " ".join(process.command)
+        assert "is in use; the SuperNode of silo-0 takes" in caplog.text
+
+
+def test_logs_have_times_no_colours_and_an_end(tmp_path, monkeypatch):
+    from feduca.flower import logs
+
+    monkeypatch.setattr(logs, "BYTES", 400)
+    code = "for k in range(100): print('\\x1b[92mINFO\\x1b[0m :      line', k)"
+    process = Process([sys.executable, "-c", code], env=os.environ, cwd=tmp_path, log_file=tmp_path / "x.log")
+    process.wait(60)
+    process.stop()
+    files = sorted(tmp_path.glob("x.log*"))
+    assert len(files) == 1 + logs.OLDER
+    text = (tmp_path / "x.log").read_text()
+    assert text.splitlines()[-1].endswith("Z INFO :      line 99")
+    assert "\x1b" not in text
+    for file in files:
+        assert file.stat().st_mode & 0o077 == 0
+        assert file.stat().st_size <= 400
+
+
+@pytest.mark.parametrize("which", ["example", "deployment"])
+def test_apps_install_under_flowers_own_dependency_installation(tmp_path, which):
+    """The command that Flower gives to uv; nothing has to be fetched, since feduca is there wherever Flower is."""
+    from importlib.util import find_spec
+
+    if find_spec("uv") is None:
+        pytest.skip("uv is not installed")
+    if which == "example":
+        shutil.copytree(EXAMPLES / "flower_app", tmp_path / "app")
+    else:
+        feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1")
+        shutil.copytree(tmp_path / "d" / "server" / "app", tmp_path / "app")
+    command = ["uv", "sync", "--offline", "--no-install-project", "--no-install-package", "flwr", "--inexact"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--python", sys.executable],
+        cwd=tmp_path / "app", env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(tmp_path / "env")},
+        capture_output=True, text=True, encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_who_fails_again_and_again_is_looked_at(tmp_path):
+    stop, asked = threading.Event(), []
+
+    def diagnose():
+        asked.append(True)
+        stop.set()
+
+    def start():
+        return Process([sys.executable, "-c", "raise SystemExit(3)"], env=os.environ, cwd=tmp_path, log_file=None)
+
+    supervise(start, stop=stop, name="test", first_s=0.01, longest_s=0.02, diagnose=diagnose)
+    assert asked == [True]
+
+
+def test_a_silos_check_reads_its_data(tmp_path):
+    app = EXAMPLES / "hospitals" / "app"
+    place = tmp_path / "d"
+    feduca(
+        "deploy", "init", str(place), str(EXAMPLES / "hospitals" / "recipe.toml"), "--app", str(app),
+        "--silos", "north", "--config", f"north.data={tmp_path}/north.csv",
+    )  # fmt: skip
+    silo = place / "silos" / "north"
+    found = {f.what: f for f in examine(silo)}
+    assert not found["north's data"].ok
+    assert "north.csv" in found["north's data"].seen
+    assert "silo.toml" in found["north's data"].remedy
+    assert not (silo / "state" / "log.jsonl").exists()  # a rehearsal leaves no trace

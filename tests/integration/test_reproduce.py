@@ -8,10 +8,9 @@ import pytest
 
 from feduca import api
 from feduca.errors import ConfigError
-from feduca.reproduce import STUDIES, reproduce
-from feduca.reproduce.claims import CLAIMS
-from feduca.reproduce.page import page, read
-from feduca.reproduce.study import ordered
+from feduca.studies.execute import STUDIES, ordered, reproduce
+from paper.claims import CLAIMS
+from paper.page import page, read
 
 TRAINED = [name for name in STUDIES if name != "splits"]
 
@@ -32,6 +31,19 @@ def test_smoke(name, tmp_path):
     seconds = [cell["seconds"] for cell in cells]
     again = reproduce(name, smoke=True, out=tmp_path, results=tmp_path / "results")
     assert [cell["seconds"] for cell in again] == seconds  # read back, not repeated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "part", ["fmnist", "mixtures", "baselines", "controls", "cifar10", "cifar10-mixtures", "screening"]
+)
+def test_every_part_of_the_search_for_the_papers_reading_runs(part, tmp_path):
+    """Its default cells, or all where cells have no names: each reading computes something of its own."""
+    keep = {"study": [part]} | ({} if part in ("baselines", "controls") else {"cell": ["default"]})
+    keep |= {"split": ["0.5,1.0"]} if "cifar10" in part else {}
+    cells = reproduce("readings", smoke=True, keep=keep, out=tmp_path, results=tmp_path / "results")
+    assert len({cell["config_hash"] for cell in cells}) == len(cells) > 10
+    assert all(0 < cell["participation_mean"] <= 1 and cell["split_seed"] == 0 for cell in cells)
 
 
 def test_the_page_speaks_of_every_claim(tmp_path):

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from feduca import rounds as loop
-from feduca.client import Behaviour
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import UtilityThreshold
+from feduca.core import rounds as loop
+from feduca.core.memory import memories
+from feduca.core.records import plain
+from feduca.core.rounds import Server
+from feduca.core.utility import Quadratic
 from feduca.federation import Faulty, InProcess
 from feduca.mechanisms import FedUCA
-from feduca.memory import memories
-from feduca.offers import Global
-from feduca.participation import UtilityThreshold
-from feduca.plausibility import Plausibility
-from feduca.records import plain
-from feduca.rounds import Server
-from feduca.runs import RunDirectory
+from feduca.runs.directory import RunDirectory
+from feduca.trust.plausibility import Plausibility
 from feduca.types import LocalSpec
-from feduca.utility import Quadratic
 from numpy_task import NumpyTask
 
 ROUNDS = 2000

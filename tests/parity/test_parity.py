@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feduca import rounds as loop
-from feduca.config import load
-from feduca.experiment import behaviour_of, make_server
+from feduca.core import rounds as loop
+from feduca.core.records import plain
 from feduca.federation import InProcess
 from feduca.flower import client_app, deploy
 from feduca.flower.server import Settings, serve
-from feduca.records import plain
+from feduca.recipes.build import behaviour_of, make_server
+from feduca.recipes.schema import load
 from feduca.types import DECLINED, JOINED, LEFT
 from flower_world import BASE, World, statuses
 from local_grid import LocalGrid, Node
@@ -32,10 +32,36 @@ OFFERS = {
     "guided, FedUCA's weights": {**LEAST, "mechanism.name": "feduca", "offer.search": "guided"},
     "alone": {**LEAST, "alone": True, "task.test_share": 0.5},
     "quits": {**LEAST, "participation.quits": 2, "task.test_share": 0.5, "rounds": 8},
+    "against the outside option": {**LEAST, "participation.against": "outside"},
+    "against the best kept": {**LEAST, "participation.against": "outside", "outside.kind": "best-kept"},
+    "a stack against the outside option": {
+        **METHODS["fedavg"],
+        "offer.kind": "stack",
+        "offer.folds": 3,
+        "participation.against": "outside",
+        "participation.rule": "loss",
+        "participation.warm_start": 2,
+    },
     "ditto": {**LEAST, "mechanism.name": "ditto"},
     "apfl": {**LEAST, "mechanism.name": "apfl"},
     "relative margin": {**LEAST, "offer.margin": 0.05, "offer.margin_kind": "relative"},
     "best mixture, Eq. 2": {**METHODS["feduca"], "offer.kind": "best-mixture"},
+    "realised, own accuracy, means": {
+        **METHODS["feduca"],
+        "mechanism.schedule": "one-alpha",
+        "mechanism.aggregation": "sampled-judged",
+        "participation.check": "realised",
+        "participation.threshold": "own-accuracy",
+        "participation.average": 3,
+    },
+    "decliners tell curves": {**METHODS["feduca"], "reporting.decliners": "curve"},
+    "silent decliners": {**METHODS["feduca"], "reporting.decliners": "silent"},
+    "silent decliners, losses": {
+        **METHODS["fedavg"],
+        "mechanism.name": "incfl",
+        "mechanism.warmup": 1,
+        "reporting.decliners": "silent",
+    },
     "confidence": {**LEAST, "participation.confidence": 0.5},
     "confidence, ties by loss": {**LEAST, "participation.confidence": 0.7, "participation.ties": "loss"},
 }
@@ -83,8 +109,12 @@ def check_same(settings, path: Path) -> None:
     assert np.array_equal(arrays["state.theta"], theta)
     words = {word for record in seen["clients.jsonl"] for word in record["status"]}
     assert words == {JOINED, LEFT if "participation.quits" in settings else DECLINED} | words & {DECLINED}
-    assert all(record["test_deployed"] is not None for record in seen["clients.jsonl"])  # the silos' own test parts
-    alone = "alone" in settings or "participation.quits" in settings
+    silent = settings.get("reporting.decliners", "all") != "all"
+    assert silent or all(
+        record["test_deployed"] is not None for record in seen["clients.jsonl"]
+    )  # their own test parts
+    alone = "alone" in settings or "participation.quits" in settings or "against" in str(settings)
+    alone &= "best-kept" not in settings.values()
     assert all((record["test_alone"] is not None) == alone for record in seen["clients.jsonl"])
 
 

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feduca
-from feduca import program, theory
-from feduca.aggregation import Weighted
+from feduca import program
+from feduca.core import theory
+from feduca.core.aggregation import Weighted
+from feduca.core.memory import memories
+from feduca.core.rng import stream
+from feduca.core.utility import Quadratic
 from feduca.mechanisms import FedUCA
-from feduca.memory import memories
-from feduca.rng import stream
 from feduca.types import Allocation
-from feduca.utility import Quadratic
 from numpy_task import NumpyTask
 
 FEW = settings(max_examples=25, deadline=None)
@@ -106,7 +107,7 @@ def test_everybody_in_with_uniform_weights_is_fedavg(n, seed, kind):
     memory = memories[kind]
     fresh, stored = memory.weights(Allocation(np.full(n, 1 / n), "fixed"), joined)
     recalled = memory.recall(remembered, known, theta)
-    after = Weighted().next(theta, fresh, theta - models, stored, recalled, joined, parameters=3)
+    after = Weighted().next(theta, fresh, theta - models, stored, recalled, joined, parameters=3)[0]
     assert after == pytest.approx(models.mean(0))
 
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from feduca.client import Behaviour
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import UtilityThreshold
+from feduca.core.memory import memories
+from feduca.core.rounds import Server, announce, begin
+from feduca.core.utility import Quadratic
 from feduca.errors import InputError
 from feduca.federation import InProcess
 from feduca.mechanisms import FedUCA
-from feduca.memory import memories
-from feduca.offers import Global
-from feduca.participation import UtilityThreshold
-from feduca.rounds import Server, announce, begin
 from feduca.types import LocalSpec
-from feduca.utility import Quadratic
 from numpy_task import NumpyTask
 
 codec = pytest.importorskip("feduca.flower.codec", reason="the flower extra is not installed")

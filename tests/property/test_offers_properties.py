@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import feduca
-from feduca.offers import Asked, BestMixture, LeastConcession
-from feduca.participation import AccuracyImproves, Comparison, Situation, certainly_more
-from feduca.rng import stream
+from feduca.client.offers import Asked, BestMixture, LeastConcession
+from feduca.client.participation import AccuracyImproves, Comparison, Situation, certainly_more
+from feduca.core.rng import stream
+from feduca.core.utility import Quadratic
 from feduca.types import Scores
-from feduca.utility import Quadratic
 from numpy_task import NumpyTask
 
 FEW = settings(max_examples=60, deadline=None)

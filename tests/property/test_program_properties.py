@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from feduca.core.utility import A_FLOOR, Quadratic, Spline, families, nodes
 from feduca.program import allocate, max_participation
 from feduca.program.instances import KINDS, draw
 from feduca.program.problem import make_problem
 from feduca.program.status import OPTIMAL
-from feduca.utility import A_FLOOR, Quadratic, Spline, families, nodes
 
 INSTANCES = st.builds(
     draw,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from feduca.aggregation import Weighted
+from feduca.core.aggregation import Weighted
 from feduca.mechanisms import AAggFF, FedAvg, FedProx, QFedAvg
 from feduca.mechanisms.aaggff import leader, response
 from feduca.tasks import build_task
@@ -43,7 +43,7 @@ def ours(mechanism) -> np.ndarray:
     _, allocation = mechanism.allocate(state, seen(), 0)
     everybody, nobody = np.ones(N, bool), np.zeros(N)
     delta = THETA - MODELS
-    return Weighted().next(THETA, allocation.alpha, delta, nobody, 0 * delta, everybody, P)
+    return Weighted().next(THETA, allocation.alpha, delta, nobody, 0 * delta, everybody, P)[0]
 
 
 class Reply:

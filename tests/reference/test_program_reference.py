@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from feduca.core.utility import Quadratic, Spline, nodes
 from feduca.program import allocate
 from feduca.program.instances import KINDS, draw
-from feduca.utility import Quadratic, Spline, nodes
 
 pytest.importorskip("cvxpy")
 pytest.importorskip("clarabel")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import feduca
-from feduca import runs
 from feduca.errors import InputError
+from feduca.runs import directory as runs
 from numpy_task import NumpyTask
 
 FAST = {"rounds": 3, "local.epochs": 1}
@@ -147,7 +147,7 @@ def test_summaries_average_the_last_ten_rounds():
          "accuracy": t / 100, "participation": 0.5, "smallest_cohort": 1, "seconds": {"round": 2.0}}
         for t in range(20)
     ]  # fmt: skip
-    client = {"status": ["joined", "declined"], "test_deployed": [0.9, 0.6]}
+    client = {"own_accuracy": [0.5, 0.5], "status": ["joined", "declined"], "test_deployed": [0.9, 0.6]}
     clients = [{**client, "round": 1, "eq1": [True, False]}, {**client, "round": 2, "eq1": [True, True]}]
     summary = runs.summarise(records, clients)
     assert summary["accuracy"] == pytest.approx(0.145)

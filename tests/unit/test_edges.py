@@ -9,17 +9,18 @@ import pytest
 
 import feduca
 from feduca import program
-from feduca import rounds as loop
-from feduca.client import Behaviour
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import AccuracyImproves, Always
+from feduca.core import rounds as loop
+from feduca.core.memory import memories
+from feduca.core.messages import silent
+from feduca.core.rounds import Server
+from feduca.core.share import share_of
+from feduca.core.utility import Quadratic, Spline, nodes
 from feduca.federation import InProcess
 from feduca.mechanisms import FedAvg, FedUCA, registry
-from feduca.memory import memories
-from feduca.messages import silent
-from feduca.offers import Global
-from feduca.participation import AccuracyImproves, Always
-from feduca.rounds import Server
 from feduca.types import Allocation, LocalSpec, Round
-from feduca.utility import Quadratic, Spline, nodes
 from numpy_task import NumpyTask
 
 
@@ -64,6 +65,9 @@ def test_a_round_that_nobody_answers_keeps_the_weights(name):
     personal = getattr(mechanism, "personal", None)
     how = Behaviour(Always(), Global(), Quadratic(), 1, needs=mechanism.needs)
     how = how if personal is None else replace(how, personal=personal)
+    if hasattr(personal, "sharing"):
+        share = share_of("body", task)
+        how = replace(how, personal=personal.sharing(share), share=share)
     federation = InProcess(task, how)
 
     class Outage:

@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 import feduca
-from feduca import audit
-from feduca.audit import Game, Outcome, Plan
-from feduca.cli import app
+from feduca.analysis import audit
+from feduca.analysis.audit import Game, Outcome, Plan
+from feduca.cli.main import app
+from feduca.client.reporting import Inflate, Understate
+from feduca.core.utility import Quadratic, Spline
 from feduca.errors import ConfigError, InputError
-from feduca.reporting import Inflate, Understate
-from feduca.utility import Quadratic, Spline
 from numpy_task import NumpyTask
 
 CLIENTS = np.arange(3)

@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from feduca.cli import app
+from feduca.cli.main import app
 
 PROBLEM = {
     "zeta": [[1.0, 1.2, 0.2], [0.5, 0.6, 0.3], [2.0, 1.0, 0.4]],
@@ -37,7 +37,7 @@ def test_solve_prints_a_certified_answer(tmp_path):
 
 
 def test_solve_does_not_import_torch(tmp_path):
-    script = "import sys; from feduca.cli import app; sys.argv = ['feduca', 'solve', sys.argv[1]]\n"
+    script = "import sys; from feduca.cli.main import app; sys.argv = ['feduca', 'solve', sys.argv[1]]\n"
     script += "try:\n    app()\nexcept SystemExit:\n    pass\nsys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, write(tmp_path, PROBLEM)], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -110,7 +110,7 @@ def test_partition_says_what_its_table_shows():
 
 
 def test_partition_counts_classes_where_there_are_many():
-    from feduca import splits
+    from feduca.analysis import partition_report as splits
 
     shown = {"data": "many", "seed": 0, "silos": ["a", "b"], "holds": [range(20), range(20, 40)], "written": []}
     shown |= {

@@ -15,35 +15,31 @@ import numpy as np
 import pytest
 
 import feduca
-from feduca import api, config, experiment, standing
-from feduca import rounds as loop
-from feduca.alone import current, plain
-from feduca.audit import Outcome
-from feduca.client import Behaviour, blank
-from feduca.conduct import KINDS, Conduct
+from feduca import api
+from feduca.analysis.audit import Outcome
+from feduca.analysis.incentives import METHODS, Claims, incentives, lever, methods_for, sentence
+from feduca.client.behaviour import Behaviour
+from feduca.client.conduct import KINDS, Conduct
+from feduca.client.memory import blank
+from feduca.client.offers import Asked, BestMixture, Global, LeastConcession
+from feduca.client.outside import current, plain
+from feduca.client.participation import AccuracyImproves, Always, Comparison, Never, Quits, Situation, certainly_more
+from feduca.client.requests import Along
+from feduca.core import rounds as loop
+from feduca.core.utility import Quadratic
 from feduca.errors import ConfigError, InputError, RunError
 from feduca.federation import InProcess
 from feduca.federation.lockstep import together
-from feduca.incentives import METHODS, Claims, incentives, lever, methods_for, sentence
-from feduca.offers import Asked, BestMixture, Global, LeastConcession
-from feduca.participation import (
-    AccuracyImproves,
-    Always,
-    Comparison,
-    Never,
-    Quits,
-    Situation,
-    certainly_more,
-)
-from feduca.reproduce import offers_page, summary
-from feduca.reproduce.study import plan
-from feduca.reproduce.summary import beside, summarise
-from feduca.runs import over_seeds
-from feduca.study import Cell, cells
+from feduca.recipes import build as experiment
+from feduca.recipes import schema as config
+from feduca.runs import standing
+from feduca.runs.directory import over_seeds
+from feduca.studies.cells import Cell, cells
+from feduca.studies.execute import plan
+from feduca.studies.summarise import _last, beside, summarise
 from feduca.types import Announcements, LocalSpec, Scores
-from feduca.utility import Quadratic
-from feduca.work import Along
 from numpy_task import Merged, NumpyTask
+from paper import offers_page
 
 LEAST = {"mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "least-concession"}
 SMALL = {"rounds": 5, "task.clients": 4, "local.epochs": 1, "local.batch_size": 10}
@@ -549,7 +545,8 @@ def test_the_summary_says_who_is_better_off_as_a_study_does():
     assert said[0]["better_off"] == (gains > 0).mean()
     assert said[0]["gain_worst_silo"] == f"silo-{gains.argmin()}"
     assert said[0]["gain_worst"] == pytest.approx(gains.min(), abs=2e-5)
-    row = over_seeds([result.row() for result in results])
+    ends = [result.clients[-1].get("paired") for result in results]
+    row = over_seeds([result.row() for result in results], ends, recipe.plain()["task"])
     assert row["gain_worst"] == cell["gain_worst"]
     assert row["gain_worst_silo"] == min(said, key=lambda s: s["gain_worst"])["gain_worst_silo"]
     without = feduca.run({}, {**SMALL, **LEAST}, task=NumpyTask()).summary
@@ -754,7 +751,7 @@ def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
             silos = silos + np.where(np.arange(3) == settings["conduct.clients"][0], 0.3, -0.06)
         return Outcome(silos.tolist(), [1 / 3] * 3, [1.0] * 3, 0.5, 1.0)
 
-    monkeypatch.setattr("feduca.incentives._play", play)
+    monkeypatch.setattr("feduca.analysis.incentives._play", play)
     methods = {"fedavg": recipe.with_settings({"mechanism.name": "fedavg"})}
     found = incentives(recipe, seeds=(0,), deviators=3, methods=methods, deeds=("echo", "claim"))
     rows = {row["deed"]: row for row in found["rows"]}
@@ -824,8 +821,8 @@ def test_cells_are_judged_by_their_neighbours():
 def test_a_summary_is_about_the_last_ten_rounds():
     records = [{"test_deployed": [t / 100, None if t == 12 else 1.0]} for t in range(1, 13)]
     run = SimpleNamespace(clients=records)
-    assert summary._last([run, run], "test_deployed") == [[0.075, 1.0]] * 2  # rounds 3 to 12
-    assert summary._last([run], "test_alone") is None
+    assert _last([run, run], "test_deployed") == [[0.075, 1.0]] * 2  # rounds 3 to 12
+    assert _last([run], "test_alone") is None
 
 
 def test_options_of_a_search_are_refused_where_nothing_is_searched():
@@ -874,10 +871,10 @@ def test_the_small_recipes_hold_what_they_say():
 
 
 def test_the_page_shows_what_the_summaries_say():
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     page = (root / "docs" / "offers.md").read_text()
     today = offers_page.filled(page, lambda name: offers_page.block(name, root / "results"))
-    assert today == page  # else: python -m feduca.reproduce.offers_page
+    assert today == page  # else: python -m paper.offers_page
     assert page.count("<!-- table ") == 8
     assert "| least-concession, ties by loss |" in page
     empty = offers_page.filled(
@@ -890,7 +887,7 @@ def test_the_page_shows_what_the_summaries_say():
 
 def test_few_examples_do_not_break_the_quickstart():
     """The promise of the study, on the committed summary: with ties by loss within 4 points of the forced-in ceiling."""
-    found = json.loads((Path(__file__).parents[2] / "results" / "offers-quickstart.json").read_text())
+    found = json.loads((Path(__file__).parents[3] / "results" / "offers-quickstart.json").read_text())
     row = next(c for c in found if c["labels"]["method"] == "least-concession, ties by loss")
     assert row["seeds"] == [0, 1, 2, 3, 4]
     assert row["accuracy_mean"] > row["ceiling_accuracy_mean"] - 0.04

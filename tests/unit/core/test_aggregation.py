@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from feduca.aggregation import Weighted
+from feduca.core.aggregation import Weighted
 from feduca.errors import RunError
 
 ROWS = np.array([[0.0, 4.0], [1.0, -1.0], [2.0, 0.0], [100.0, 1.0]])
@@ -18,7 +18,7 @@ def moved(kind, weights, rows=ROWS, **options):
     theta, nothing = np.zeros(rows.shape[1]), np.zeros(len(rows))
     everybody = np.ones(len(rows), bool)
     args = (weights, rows, nothing, np.zeros_like(rows), everybody, rows.shape[1])
-    return -Weighted(kind=kind, **options).next(theta, *args)
+    return -Weighted(kind=kind, **options).next(theta, *args)[0]
 
 
 def test_by_hand():
@@ -65,9 +65,9 @@ def test_torch_and_numpy_agree_and_keep_their_dtype(kind):
     alpha = rng.dirichlet(np.ones(5))
     fresh, stored = np.where(joined, alpha, 0), np.where(joined, 0, alpha)
     how = Weighted(kind=kind, clip_median=1.0)
-    with_numpy = how.next(theta, fresh, how.clipped(delta, joined), stored, recalled, joined, 4)
+    with_numpy = how.next(theta, fresh, how.clipped(delta, joined), stored, recalled, joined, 4)[0]
     tensors = [torch.from_numpy(x) for x in (theta, delta, recalled)]
-    with_torch = how.next(tensors[0], fresh, how.clipped(tensors[1], joined), stored, tensors[2], joined, 4)
+    with_torch = how.next(tensors[0], fresh, how.clipped(tensors[1], joined), stored, tensors[2], joined, 4)[0]
     assert with_numpy.dtype == np.float32
     assert with_torch.dtype == torch.float32
     assert with_torch.numpy() == pytest.approx(with_numpy, abs=1e-6)

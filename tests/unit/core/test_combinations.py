@@ -9,6 +9,7 @@ import pytest
 
 import feduca
 from feduca.mechanisms import registry
+from needed import needed
 from numpy_task import NumpyTask
 
 RULES = {
@@ -40,11 +41,18 @@ BASE = {"rounds": 3, "task.clients": 4, "local.epochs": 1, "local.batch_size": 1
 def test_every_combination_runs(mechanism: str, offer: str, rule: str) -> None:
     task = NumpyTask()
     for reporting, memory in itertools.product(REPORTING.values(), MEMORIES):
-        settings = {**BASE, "mechanism.name": mechanism, "offer.kind": offer, "memory.kind": memory}
+        settings = {
+            **BASE,
+            **needed(mechanism),
+            "mechanism.name": mechanism,
+            "offer.kind": offer,
+            "memory.kind": memory,
+        }
         result = feduca.run({}, {**settings, **RULES[rule], **reporting}, task=task)
         assert len(result.rounds) == 3
         assert result.rounds[0]["joined"] == 4  # round 1: nobody has a model of its own
-        assert 0 < result.accuracy <= 1
+        assert result.accuracy is None if needed(mechanism) else 0 < result.accuracy <= 1
+        assert 0 < result.summary["deployed"] <= 1
         assert np.isfinite(result.theta).all()
         for record in result.clients:
             assert set(record["status"]) <= {"joined", "declined"}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from feduca import roster
-from feduca import rounds as loop
-from feduca.config import load
-from feduca.experiment import make_behaviour, make_server
+from feduca.core import roster
+from feduca.core import rounds as loop
+from feduca.core.roster import Census
+from feduca.errors import ConfigError, RunError
 from feduca.federation import InProcess
 from feduca.mechanisms import registry
-from feduca.roster import Census
-from feduca.types import Allocation
+from feduca.recipes.build import behaviour_of, make_behaviour, make_server
+from feduca.recipes.schema import load
+from feduca.types import Allocation, Needs, Round
+from needed import needed
 from numpy_task import NumpyTask
 
 LOCAL = {"local": {"epochs": 1, "batch_size": 10}}
@@ -24,7 +27,7 @@ class Flaky:
     """An in-process federation some of whose silos do not answer in some rounds."""
 
     def __init__(self, task, recipe, missing):
-        self._inner = InProcess(task, make_behaviour(recipe, 0))
+        self._inner = InProcess(task, behaviour_of(recipe, 0, task))
         self._missing = missing  # round -> clients
 
     def exchange(self, asked):
@@ -58,7 +61,7 @@ def play(settings, missing, *, rounds=6, patience=0, census=None, clients=4):
 
 @pytest.mark.parametrize("name", sorted(registry))
 def test_a_silent_silo_is_left_out_and_comes_back(name):
-    seen = play({"mechanism.name": name}, {3: [1], 4: [1]}, patience=2)
+    seen = play({**needed(name), "mechanism.name": name}, {3: [1], 4: [1]}, patience=2)
     assert [each.status[1] for _, each, _ in seen][2:5] == ["absent", "absent", seen[4][1].status[1]]
     assert seen[4][1].status[1] != "absent"
     weights = np.array([state.pending.alpha for _, _, state in seen])
@@ -88,7 +91,9 @@ def test_nobody_answers_and_the_run_goes_on():
 @pytest.mark.parametrize(("name", "schedule"), [*((name, "fresh") for name in sorted(registry)), ("feduca", "lagged")])
 def test_a_silo_joins_and_another_leaves(name, schedule):
     task = NumpyTask(4)
-    settings = {"mechanism.name": name} | ({"mechanism.schedule": "lagged"} if schedule == "lagged" else {})
+    settings = {**needed(name), "mechanism.name": name} | (
+        {"mechanism.schedule": "lagged"} if schedule == "lagged" else {}
+    )
 
     def census(round):
         n = 3 if round < 3 else 4
@@ -116,26 +121,129 @@ def test_the_others_are_as_if_it_had_never_been():
     assert state.pending.R.shape == (5, 4)
 
 
+INSIDE = np.array([0, 2, 3])
+
+
 def test_per_silo_state_of_a_mechanism_follows_the_silos():
     state = {
-        "weights": np.arange(4.0),
+        "lengths": np.arange(4.0),
         "round": 7,
         "history": [np.zeros((4, 2))],
         "p": np.full(4, 0.25),
         "H": np.eye(4),
     }
-    inside = np.array([0, 2, 3])
-    part = roster._rows(state, inside, 4)
-    assert part["weights"].tolist() == [0, 2, 3]
+    declared = {"lengths": "rows", "history": "rows", "p": "weights", "H": "square"}
+    part = roster._narrowed(state, declared, INSIDE, 4, "m")
+    assert part["lengths"].tolist() == [0, 2, 3]
     assert np.allclose(part["p"], 1 / 3)
     assert part["H"].shape == (3, 3)
-    changed = {**part, "weights": part["weights"] + 10, "round": 8}
-    back = roster._merged(state, changed, inside, 4)
-    assert back["weights"].tolist() == [10, 1, 12, 13]
+    assert part["history"][0].shape == (3, 2)
+    changed = {**part, "lengths": part["lengths"] + 10, "round": 8}
+    back = roster._widened(state, changed, declared, INSIDE, 4, "m")
+    assert back["lengths"].tolist() == [10, 1, 12, 13]
     assert back["round"] == 8
     assert np.allclose(back["p"], 0.25)
     assert np.array_equal(back["H"], np.eye(4))
     assert back["history"][0].shape == (4, 2)
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """Even weights, and a state of the test's choosing that counts rounds in its first entry."""
+
+    state: Any
+    per_silo: Any = None
+    weights: Any = None  # of the state; None: even ones, however many silos there are
+
+    needs = Needs()
+    schedule = "fresh"
+
+    def local(self, spec):
+        return spec
+
+    def init(self, examples, seed):
+        return self.state, Allocation(np.full(len(examples), 1 / len(examples)), "even")
+
+    def allocate(self, state, round, seed):
+        n = len(round.examples)
+        return state + 1, Allocation(np.full(n, 1 / n) if self.weights is None else self.weights(state, round), "even")
+
+
+def played(mechanism, clients, missing):
+    task, recipe = NumpyTask(clients), load({**LOCAL, "rounds": 3})
+    states = []
+    server = replace(make_server(recipe, 0, task), mechanism=mechanism, patience=1)
+    loop.play(
+        loop.rounds(server, task.init(0), task.examples, on_round=lambda _, __, state: states.append(state.mechanism)),
+        Flaky(task, recipe, missing),
+    )
+    return states
+
+
+def test_a_state_over_strategies_stays_whole_whatever_the_number_of_silos():
+    """Five strategies and five silos: a shape says nothing about whose row is whose."""
+    start = np.array([0.1, 0.2, 0.3, 0.2, 0.2])
+    states = played(Stateful(start), 5, {2: [1]})
+    assert [state.tolist() for state in states] == [(start + t).tolist() for t in (1, 2, 3)]
+    rows = played(Stateful(start, "rows"), 5, {2: [1]})
+    assert rows[1].tolist() == pytest.approx([2.1, 1.2, 2.3, 2.2, 2.2])  # the silent silo's row waits
+
+
+def test_an_undeclared_state_that_has_rows_ends_in_one_line():
+    with pytest.raises(RunError, match=r"'?Stateful'? in round 2 cannot do without 1 of 4 silos .*per_silo"):
+        played(Stateful(np.zeros(4), weights=lambda state, round: (state + round.examples) * 0 + 1 / 4), 4, {2: [1]})
+    with pytest.raises(RunError, match=r"in round 2 gave weights of shape \(4,\).*3 silos .*per_silo"):
+        played(Stateful(np.zeros(4), weights=lambda state, round: state * 0 + 1 / 4), 4, {2: [1]})
+
+
+@pytest.mark.parametrize(
+    ("state", "declared", "says"),
+    [
+        (np.zeros(5), "rows", "has shape (5,) for 4 silos"),
+        (np.zeros((4, 5)), "square", "has shape (4, 5) for 4 silos"),
+        (np.zeros(4), {"p": "rows"}, "per_silo as a mapping"),
+    ],
+)
+def test_a_wrong_declaration_ends_in_one_line(state, declared, says):
+    with pytest.raises(RunError) as seen:
+        played(Stateful(state, declared), 4, {2: [1]})
+    assert says in str(seen.value)
+    assert "\n" not in str(seen.value)
+
+
+def test_a_declaration_names_what_is_there():
+    with pytest.raises(RunError, match=r"declares per_silo\['q'\], and its state holds p"):
+        roster._narrowed({"p": np.zeros(4)}, {"q": "rows"}, INSIDE, 4, "m")
+    with pytest.raises(ConfigError, match="says per_silo = 'row'; choose 'rows'"):
+        roster.check_declaration({"p": "row"}, "the mechanism 'm'")
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_every_mechanism_declares_the_rows_of_its_state(name):
+    """Silos and everything else counted apart: 7 silos, of whom 5 are in, and the state comes back whole."""
+    from feduca.recipes.build import make_mechanism
+
+    mechanism, n, inside = (
+        make_mechanism(load({}, {**needed(name), "mechanism.name": name})),
+        7,
+        np.array([0, 1, 3, 4, 6]),
+    )
+    state, first = mechanism.init(np.arange(1, n + 1), 0)
+    if state is None:
+        assert getattr(mechanism, "per_silo", None) is None
+        return
+    active = np.isin(np.arange(n), inside)
+    seen = Round(
+        1, active, active, np.zeros(n), np.zeros((n, 3)), np.arange(1, n + 1), np.ones(n), np.ones((n, 2)), first
+    )
+    after, allocation = roster.allocate(mechanism, state, seen, 0)
+    assert (allocation.alpha[~active] == 0).all()
+    shapes = [[x.shape for x in (tree.values() if isinstance(tree, dict) else [tree])] for tree in (state, after)]
+    assert shapes[0] == shapes[1]
+    smaller, _ = mechanism.init(np.arange(1, 6), 0)
+    part = roster._narrowed(after, mechanism.per_silo, inside, n, name)
+    trees = [list(tree.values()) if isinstance(tree, dict) else [tree] for tree in (smaller, part)]
+    assert [x.shape for x in trees[0]] == [x.shape for x in trees[1]]
 
 
 def test_spread_and_cut_undo_each_other():

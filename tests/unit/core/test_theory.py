@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from feduca.errors import InputError
-from feduca.program import allocate
-from feduca.program.instances import draw, strategies_with_sums
-from feduca.theory import (
+from feduca.core.theory import (
     Constants,
     cohort_and_staleness,
     corrected_terms,
@@ -17,7 +14,10 @@ from feduca.theory import (
     paley_zygmund,
     printed_terms,
 )
-from feduca.utility import Quadratic, Spline
+from feduca.core.utility import Quadratic, Spline
+from feduca.errors import InputError
+from feduca.program import allocate
+from feduca.program.instances import draw, strategies_with_sums
 
 RNG = np.random.default_rng(0)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from feduca.core.utility import A_FLOOR, Quadratic, Spline, concave_interval, families, family, nodes, peaks, r_squared
 from feduca.errors import InputError
-from feduca.utility import A_FLOOR, Quadratic, Spline, concave_interval, families, family, nodes, peaks, r_squared
 
 RNG = np.random.default_rng(0)
 

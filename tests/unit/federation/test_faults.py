@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feduca import rounds as loop
-from feduca.client import Behaviour
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import Always
+from feduca.client.reporting import Blurred, Inflate, Truthful
+from feduca.core import rounds as loop
+from feduca.core.memory import memories
+from feduca.core.rounds import Server
+from feduca.core.utility import Quadratic, families
 from feduca.errors import InputError
 from feduca.federation import Faulty, InProcess
 from feduca.mechanisms import FedAvg
-from feduca.memory import memories
-from feduca.offers import Global
-from feduca.participation import Always
-from feduca.reporting import Blurred, Inflate, Truthful
-from feduca.rounds import Server
 from feduca.types import LocalSpec, Needs
-from feduca.utility import Quadratic, families
 from numpy_task import NumpyTask
 
 FAMILY = Quadratic()

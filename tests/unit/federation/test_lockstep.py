@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from feduca import api, experiment
-from feduca import rounds as loop
+from feduca import api
+from feduca.core import rounds as loop
 from feduca.federation.lockstep import together
+from feduca.recipes import build as experiment
 from feduca.tasks import build_task, merge
 from feduca.tasks.task import TorchTask
 from numpy_task import Merged, NumpyTask
@@ -20,6 +21,16 @@ RUNS = [
     ({"mechanism.name": "fedavg", "participation.rule": "accuracy"}, 0),
     ({"mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "least-concession"}, 2),
     ({"mechanism.name": "random", "rounds": 2}, 3),  # ends before the others
+    (
+        {
+            "mechanism.schedule": "one-alpha",
+            "participation.check": "realised",
+            "participation.threshold": "own-accuracy",
+            "participation.average": 2,
+        },
+        1,
+    ),
+    ({"mechanism.name": "aaggff", "participation.rule": "accuracy", "reporting.decliners": "silent"}, 0),
 ]
 
 
@@ -34,7 +45,7 @@ def test_lockstep_equals_one_after_another():
     states = together(loops, [e.federation for e in experiments], merged)
     for theta, state in zip(alone, states):
         assert np.array_equal(theta, state.theta)
-    assert merged.calls == [20, 20, 16, 16]  # one training call per round for all runs that are still going
+    assert merged.calls == [28, 28, 24, 24]  # one training call per round for all runs that are still going
 
 
 def test_the_clocks_of_runs_side_by_side_add_up_to_the_groups(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from feduca.errors import DataError
 from feduca.flower.server import Settings, serve
 from local_grid import LocalGrid, Node
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "hospitals"
 NAMES = ("north", "south", "east")
 
 

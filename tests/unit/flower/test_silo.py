@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from feduca.config import load
-from feduca.errors import InputError, RunError
-from feduca.experiment import behaviour_of, make_behaviour
+from feduca.core.messages import together
+from feduca.errors import DataError, InputError, RunError
 from feduca.flower import client_app, codec
 from feduca.flower.app import OneSilo
 from feduca.flower.federation import FlowerFederation, Patience
@@ -18,8 +17,9 @@ from feduca.flower.register import Member, Register
 from feduca.flower.server import Settings, serve
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
-from feduca.messages import together
-from feduca.types import ABSENT, DECLINED, JOINED, REFUSED, Announcements, LocalSpec
+from feduca.recipes.build import behaviour_of, make_behaviour
+from feduca.recipes.schema import load
+from feduca.types import ABSENT, DECLINED, JOINED, LEFT, REFUSED, Announcements, LocalSpec
 from local_grid import LocalGrid, Node
 from numpy_task import NumpyTask
 
@@ -142,12 +142,39 @@ def test_a_silo_leaves_for_good_and_the_others_go_on(tmp_path):
     grid.nodes[12].tamper = tamper  # the last to answer
     path = serve(app, grid, Settings(silos=3, out=str(tmp_path / "runs")))
     rows = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
-    assert rows[2]["status"][1] == REFUSED
     assert rows[2]["reason"][1] == "left for good: merged with another hospital"
-    assert [row["status"][1] for row in rows[3:]] == [ABSENT, ABSENT]
+    assert [row["status"][1] for row in rows[2:]] == [LEFT, LEFT, LEFT]
     assert all(row["alpha"][1] == 0 for row in rows[3:])
     assert json.loads((path / "silos.json").read_text())["silos"][1]["left"]
     assert all(np.isclose(sum(row["alpha"]), 1) for row in rows)
+
+
+@pytest.mark.parametrize(("when", "word"), [(2, "erase"), (5, "erase: we closed"), (2, "keep what you have")])
+def test_what_a_leaver_sent_is_erased_if_it_asks(tmp_path, when, word):
+    """From the next checkpoint on, also in the last round; no file keeps an older one. The run itself is the same."""
+    from feduca.runs import checkpoint
+
+    app = App(rounds=5)
+    (tmp_path / "1").mkdir()
+
+    def tamper(message, reply):
+        if "announcement" in message.content and message.content["announcement"]["round"] == when - 1:
+            (tmp_path / "1" / "leave").write_text(word)
+        return reply
+
+    grid = LocalGrid(nodes(app, tmp_path))
+    grid.nodes[12].tamper = tamper  # the last to answer
+    path = serve(app, grid, Settings(silos=3, out=str(tmp_path / "runs")))
+    seen = [checkpoint.read(found, np.zeros(4)).state for found in checkpoint.existing(path / "checkpoint")]
+    erased = word.startswith("erase")
+    assert (len(seen) == 1) is (erased and when == 5)  # older ones, if any, are of later rounds
+    for state in seen:
+        assert bool(state.remembered[1].any()) is not erased
+        assert bool(np.isfinite(state.zeta[1]).any()) is not erased
+        assert state.remembered[0].any()
+        assert bool(state.last_joined[1] == 0) is erased
+    rows = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
+    assert [row["status"][1] for row in rows[when - 1 :]] == [LEFT] * (6 - when)
 
 
 def test_a_silo_comes_later_and_one_comes_back_under_another_number(tmp_path):
@@ -221,9 +248,34 @@ def test_strangers_are_turned_away(tmp_path):
     met.gather(9)  # waits its second, then goes on with those that belong
     assert met.silos == ("silo-0", "silo-1", "silo-2")
     said = "\n".join(met.events)
-    for text in ("holds the key of 'silo-7'", "which another node already is", "it runs recipe", "no data of silo 'nobody'",
-                 "lacks its silo's name"):  # fmt: skip
+    for text in ("holds the key of 'silo-7'", "which another node already is", "it runs recipe", "lacks its silo's name",
+                 "it answered with an error: ConfigError, line 1 of its log"):  # fmt: skip
         assert text in said
+    assert "no data of silo 'nobody'" not in said  # for its operator, not for the server
+    assert "no data of silo 'nobody'" in (tmp_path / "x" / "log.jsonl").read_text()
+
+
+def test_the_server_hears_nothing_of_the_data(tmp_path):
+    patient = "Mrs Example, born 1950-01-01, in /srv/clinic/north.csv"
+
+    class Reads(App):
+        def silo(self, name, index, config):
+            if name == "silo-1":
+                raise DataError(patient)
+            return NumpyTask(3)
+
+    app = Reads()
+    flower = client_app(app)
+    met = federation(
+        LocalGrid({k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}) for k in range(3)})
+    )
+    met.gather(3)
+    assert met.silos == ("silo-0", "silo-2")
+    said = "\n".join(met.events)
+    assert "it answered with an error: DataError, line 1 of its log" in said
+    assert "Mrs" not in said
+    assert "/srv" not in said
+    assert patient in (tmp_path / "1" / "log.jsonl").read_text()
 
 
 def test_too_few_silos_stop_the_run_with_advice(tmp_path):

@@ -12,10 +12,11 @@ from flwr.app import Array, ArrayRecord, Message
 from feduca.errors import InputError
 from feduca.flower import FedUCAStrategy
 from feduca.flower.vectors import Vector
+from feduca.recipes.schema import load
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED
 from local_grid import LocalGrid, Node
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "flower_app"
 RUN_CONFIG = {"strategy": "feduca", "epochs": 3, "lr": 0.1}
 
 
@@ -64,12 +65,12 @@ def test_clients_that_fail_or_lie_do_not_stop_it(digits_app, tmp_path):
     nodes = grid(client, tmp_path)
 
     def other_shape(asked, reply):
-        if asked.content["feduca"]["round"] == 2:
+        if asked.content["config"]["server-round"] == 2:
             reply.content["arrays"] = ArrayRecord([np.zeros((3, 3)), np.zeros(10)])
         return reply
 
     nodes.nodes[8].tamper = other_shape
-    nodes.nodes[9].tamper = lambda asked, reply: reply if asked.content["feduca"]["round"] != 3 else None
+    nodes.nodes[9].tamper = lambda asked, reply: reply if asked.content["config"]["server-round"] != 3 else None
     strategy = FedUCAStrategy({"mechanism": {"name": "fedavg"}, "participation": {"rule": "always"}}, patience=1)
     strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=4, timeout=0.5)
     said = [list(reports.status) for reports in strategy.history]
@@ -116,8 +117,8 @@ def asked_by_the_strategy(digits_app, recipe, **more):
 
 def test_scores_are_called_what_they_are(digits_app, tmp_path):
     base = {"mechanism": {"name": "fedavg"}, "participation": {"rule": "accuracy", "confidence": 0.9999}}
-    base |= {"task": {"test_share": 0.5}}
-    app, model, strategy = asked_by_the_strategy(digits_app, base)
+    split = load({**base, "task": {"test_share": 0.5}})  # which is not the app's data
+    app, model, strategy = asked_by_the_strategy(digits_app, split)
     nodes = LocalGrid({7 + k: Node(app, {"partition-id": k, "folder": str(tmp_path / f"{k}")}) for k in range(3)})
     strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=3)
     assert {word for reports in strategy.history for word in reports.status} == {JOINED, DECLINED}
@@ -126,14 +127,17 @@ def test_scores_are_called_what_they_are(digits_app, tmp_path):
     app, model, strategy = asked_by_the_strategy(digits_app, base, validation_examples=None)
     nodes = LocalGrid({9: Node(app, {"partition-id": 0, "folder": str(tmp_path / "uncounted")})})
     strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=2, timeout=0.5)
-    assert "give it `validation_examples`" in strategy.history[-1].reason[0]
+    assert "RunError, line 2 of its log" in strategy.history[-1].reason[0]  # the text stays at the silo
+    assert "give it `validation_examples`" in (tmp_path / "uncounted" / "log.jsonl").read_text()
 
     losses = {"mechanism": {"name": "qfedavg"}, "participation": {"rule": "always"}}
     app, model, strategy = asked_by_the_strategy(digits_app, losses)
     nodes = LocalGrid({9: Node(app, {"partition-id": 0, "folder": str(tmp_path / "unknown")})})
     strategy.start(grid=nodes, initial_arrays=model.initial(), num_rounds=1, timeout=0.5)
-    assert "scores on the silo's train data" in strategy.history[0].reason[0]
-    assert "give `rational` a train_score" in strategy.history[0].reason[0]
+    assert "line 1 of its log" in strategy.history[0].reason[0]
+    log = (tmp_path / "unknown" / "log.jsonl").read_text()
+    assert "scores on the silo's train data" in log
+    assert "give `rational` a train_score" in log
 
     app, model, strategy = asked_by_the_strategy(digits_app, losses, train_score=lambda arrays: (0.5, 1.25))
     nodes = LocalGrid({9: Node(app, {"partition-id": 0, "folder": str(tmp_path / "known")})})
@@ -153,7 +157,7 @@ def test_who_quits_under_the_strategy_is_gone_for_good(digits_app, tmp_path):
     nodes = LocalGrid({7: every[7], 8: every[8]})
 
     def tamper(asked, reply):
-        t = asked.content["feduca"]["round"]
+        t = asked.content["config"]["server-round"]
         if t == 2:
             nodes.nodes[9] = every[9]  # comes in round 3, and cannot know where the run began
         return None if t >= 3 and asked.metadata.dst_node_id == 7 else reply

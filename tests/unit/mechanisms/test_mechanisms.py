@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import feduca
-from feduca import experiment
-from feduca import rounds as loop
-from feduca.client import Behaviour
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import AccuracyImproves, Always, Decision
+from feduca.client.personal import Nothing
+from feduca.core import rounds as loop
+from feduca.core.memory import memories
+from feduca.core.rng import stream
+from feduca.core.rounds import Server
+from feduca.core.utility import Quadratic
 from feduca.errors import ConfigError, RunError
 from feduca.federation import InProcess, Recording
 from feduca.federation import replay as recordings
@@ -20,14 +26,8 @@ from feduca.federation.lockstep import together
 from feduca.mechanisms import AFL, APFL, MIFA, TERM, AAggFF, Ditto, FedAvg, FedProx, FedVARP, IncFL, PropFair, QFedAvg
 from feduca.mechanisms.afl import onto_simplex
 from feduca.mechanisms.apfl import LEAST, STEP
-from feduca.memory import memories
-from feduca.offers import Global
-from feduca.participation import AccuracyImproves, Always, Decision
-from feduca.personal import Nothing
-from feduca.rng import stream
-from feduca.rounds import Server
+from feduca.recipes import build as experiment
 from feduca.types import Allocation, LocalSpec, Needs, Round
-from feduca.utility import Quadratic
 from numpy_task import Merged, NumpyTask
 
 SPEC = LocalSpec(epochs=2, batch_size=8, lr=0.1)
@@ -375,7 +375,7 @@ def test_bad_options_are_named_with_their_value(name, option, value):
 
 
 def test_q_fedavg_takes_the_learning_rate_of_the_recipe():
-    from feduca.experiment import make_mechanism
+    from feduca.recipes.build import make_mechanism
 
     assert make_mechanism(feduca.recipe({}, {"mechanism.name": "qfedavg", "local.lr": 0.25})).eta_c == 0.25
 

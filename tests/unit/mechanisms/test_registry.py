@@ -58,7 +58,6 @@ def test_an_installed_package_joins(install):
 
 def test_an_installed_mechanism_runs_by_name_with_its_options_validated(install, monkeypatch):
     found = install("plug_run", GOOD, {"halved": "plug_run:Halved"})
-    monkeypatch.setattr("feduca.config.registry", found)
     monkeypatch.setattr("feduca.mechanisms.registry", found)
     recipe = feduca.recipe({}, {"mechanism.name": "halved", "mechanism.factor": 0.25})
     assert recipe.mechanism == {"name": "halved", "beta": "uniform", "factor": 0.25}
@@ -114,7 +113,7 @@ def test_register_refuses_a_name_that_is_taken():
 
 
 def test_the_example_is_short_and_runs(capsys):
-    path = Path(__file__).parents[2] / "examples" / "custom_mechanism.py"
+    path = Path(__file__).parents[3] / "examples" / "custom_mechanism.py"
     assert len(path.read_text().splitlines()) < 60
     known = dict(registry._registered)
     try:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from feduca.errors import InputError
-from feduca.reproduce.figures import drawing, drawings, svg, write
-from feduca.reproduce.figures.accuracy import running
-from feduca.reproduce.figures.style import STYLES
-from feduca.reproduce.page import page, read, shown
-from feduca.reproduce.study import STUDIES, plan
+from feduca.studies.execute import STUDIES, plan
+from paper.figures import drawing, drawings, svg, write
+from paper.figures.accuracy import running
+from paper.figures.style import STYLES
+from paper.page import page, read, shown
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs/images/reproduction"
 SUMMARIES = read(ROOT / "results")
 DRAWN = [one for name in STUDIES for one in drawings(name, shown(name, SUMMARIES))]
@@ -38,7 +38,7 @@ def cell(labels, **known):
 
 
 def test_the_committed_figures_are_those_of_the_summaries_and_of_the_page():
-    """Else: python -m feduca.reproduce.figures."""
+    """Else: python -m paper.figures."""
     names = [f"{one.name}.svg" for one in DRAWN]
     assert len(set(names)) == len(names) > 5
     assert {path.name for path in FOLDER.iterdir()} == set(names)
@@ -65,6 +65,7 @@ def test_numbers_in_words_are_not_rounded_with_the_coordinates():
 def test_a_path_keeps_its_strokes_in_fewer_letters():
     assert drawing._terse("M 1.5 2 L 1.5 5 M 3 4 L 6 4 z") == "M1.5 2V5M3 4L6 4z"
     assert drawing._terse("M 1 2 L 1 5 L 3 6 ") == "M1 2L1 5L3 6"  # no stroke of its own
+    assert drawing._terse("M 1.5 2 L 1.5 5 M 3 2 L 3 5 M 2.4 2 L 2.4 5") == "M1.5 2v3m1.5 -3v3m-0.6 -3v3"
 
 
 def test_figures_of_no_summary_go_and_a_bad_folder_is_told(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from feduca.mechanisms import registry
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "methods"
 PAGE_OF = {"uniform": "controls", "random": "controls"}
 OWN = sorted(registry._own)

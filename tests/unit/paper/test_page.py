@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from feduca.reproduce.commands import commands, not_run
-from feduca.reproduce.page import page, read
-from feduca.reproduce.study import STUDIES, plan
-from feduca.reproduce.tables import markdown, table
+from feduca.recipes.schema import parse_setting
+from feduca.studies.execute import STUDIES, parse_only, plan
+from paper.commands import ON_GPU, commands, not_run, to_run
+from paper.page import page, read
+from paper.tables import markdown, table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SUMMARIES = read(ROOT / "results")
 
 
@@ -30,7 +32,7 @@ def cell(labels, **known):
 
 
 def test_the_committed_page_is_what_the_summaries_say():
-    assert (ROOT / "docs/reproduction.md").read_text() == page(SUMMARIES)  # else: python -m feduca.reproduce.page
+    assert (ROOT / "docs/reproduction.md").read_text() == page(SUMMARIES)  # else: python -m paper.page
 
 
 def test_every_study_has_its_section_or_is_said_to_be_missing():
@@ -81,6 +83,8 @@ def test_a_model_without_the_papers_weights_says_so_in_its_row():
     for name in ("table1", "participation"):
         assert "cifar100, from scratch" in table(name, [cell(labels, **scratch)])
         assert "scratch" not in table(name, [cell(labels, **scratch | {"weights": "ImageNet (torchvision)"})])
+        ours = table(name, [cell(labels, **scratch | {"weights": "global.safetensors (0123456789ab)"})])
+        assert "cifar100, from other weights" in ours
         assert "scratch" not in table(name, [cell(labels, **scratch | {"model": "cnn", "weights": "from scratch"})])
 
 
@@ -148,3 +152,36 @@ def test_a_part_of_a_study_stands_under_its_own():
     fewer = [cell for cell in cells if cell["labels"]["data"] == "fmnist"]
     assert commands("offers", fewer, "quitting") == ["feduca reproduce offers --only study=quitting --only data=fmnist"]
     assert not_run("offers", fewer, "quitting").startswith("Not run yet: data cifar10 (")
+
+
+def test_what_is_still_to_run_stands_under_the_command_that_runs_it():
+    """Missing cells and single seeds with --fill; cells that do not say what claims ask of them without."""
+    full = [
+        cell(dict(one.labels), seeds=[0, 1, 2], participations=[0.5] * 3, joined_least=1, jensen_short={})
+        for one in plan("delta")
+    ]
+    assert to_run("delta", full) == []
+    assert to_run("delta", full[1:]) == [f"feduca reproduce delta --only delta=0.01 {ON_GPU} --fill"]
+    assert to_run("delta", [one | {"seeds": [0]} for one in full]) == [f"feduca reproduce delta {ON_GPU} --fill"]
+    older = [full[0] | {"jensen_short": None}, *full[1:]]
+    assert to_run("delta", older) == [f"feduca reproduce delta --only delta=0.01 {ON_GPU}"]
+    table1 = [
+        cell(dict(one.labels), method=one.labels["method"], seeds=[0, 1, 2], participations=[0.5] * 3, joined_least=1)
+        for one in plan("table1")
+    ]
+    (line,) = to_run("table1", [one | {"promise_error": 0.1} for one in table1 if one["labels"]["data"] != "cifar100"])
+    assert line == f"feduca reproduce table1 --only data=cifar100 {ON_GPU} --fill"
+    (line,) = to_run("table1", table1)
+    assert line == f"feduca reproduce table1 --only method=feduca {ON_GPU}"  # which say nothing of promises
+
+
+def test_commands_of_the_page_are_commands():
+    """Every line under "Still to run" names a study and cells of it that there are."""
+    section = page(SUMMARIES).split("## Still to run")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("$ feduca reproduce")]
+    assert lines
+    for line in lines:
+        words = shlex.split(line)
+        only = parse_only([words[i + 1] for i, word in enumerate(words) if word == "--only"])
+        settings = dict(parse_setting(words[i + 1]) for i, word in enumerate(words) if word == "--set")
+        assert plan(words[3], keep=only, settings=settings)

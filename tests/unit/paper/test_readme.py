@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feduca.reproduce.headline import table
-from feduca.reproduce.page import filled, read
+from paper import real_page
+from paper.headline import block, table
+from paper.page import filled, read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 
 
@@ -32,7 +33,7 @@ def test_the_demo_table_is_the_committed_one(row):
 
 def test_the_headline_table_is_the_committed_one():
     summaries = read(ROOT / "results")
-    assert filled(README, lambda name: table(summaries)) == README
+    assert filled(README, lambda name: block(ROOT / "results", name)) == README
     assert table(summaries) in README
     feduca = next(
         c for c in summaries["table1"] if c["labels"] == {"data": "cifar10", "split": "0.5,1.0", "method": "feduca"}
@@ -88,6 +89,31 @@ def test_the_speed_page_says_what_the_committed_benchmarks_say():
     assert f"a factor of {gpu['lockstep_speedup']:.2f}" in page
     for key in ("overhead", "offers_overhead", "best_mixture_overhead"):
         assert f"{100 * gpu[key]:.0f} % over FedAvg" in page
+
+
+def test_the_page_on_real_silos_is_what_its_summary_says():
+    page = (ROOT / "docs/real.md").read_text(encoding="utf-8")
+    assert filled(page, lambda name: real_page.block(ROOT / "results", name)) == page
+    found = real_page.rows(ROOT / "results", "main")
+    for method in ("stack", "stack, everybody trains, folds, output bias local"):  # what page and README say of them
+        for name in real_page.everywhere(found):
+            cell = found[method][name]
+            assert cell.worse_share == 0, (method, name)
+            assert round(100 * cell.gain_mean, 1) >= 0, (method, name)
+
+
+def test_every_family_of_gpu_kernels_earns_its_lines():
+    from benchmarks import kernels
+
+    found = json.loads(kernels.SUMMARY.read_text(encoding="utf-8"))
+    assert kernels.table(found) in kernels.DOCUMENT.read_text(encoding="utf-8")
+    gains: dict[str, float] = {}
+    for seen in found["models"].values():
+        for family, told in seen["gain"].items():
+            gains[family] = max(told["gain"], gains.get(family, 0))
+    there = {path.stem for path in (ROOT / "src/feduca/tasks/engines/gpu").glob("*_kernels.py")}
+    assert there <= set(gains)  # none without a measurement
+    assert min(gains.values()) >= 1.3
 
 
 def test_how_far_sittings_are_apart_is_what_their_files_say():

@@ -1,4 +1,4 @@
-"""`python -m feduca.reproduce.page` and the others that write from summaries: real arguments, bad ones in one line."""
+"""`python -m paper.page` and the others that write from summaries: real arguments, bad ones in one line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from feduca.reproduce import page, writer
+from paper import page, writer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MODULES = ("page", "figures", "headline", "offers_page")
 
 
 def called(module, *args, monkeypatch, capsys):
-    """Exit code, stdout, stderr of `python -m feduca.reproduce.MODULE`."""
+    """Exit code, stdout, stderr of `python -m paper.MODULE`."""
     monkeypatch.setattr(sys, "argv", [module, *args])
-    full = f"feduca.reproduce.{module}"
+    full = f"paper.{module}"
     main = importlib.import_module(f"{full}.__main__" if module == "figures" else full)
     code = 0
     try:
@@ -47,7 +47,7 @@ def results(tmp_path, monkeypatch):
 def test_help_writes_nothing(module, results, monkeypatch, capsys):
     code, out, _ = called(module, "--help", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
-    assert out.startswith(f"usage: python -m feduca.reproduce.{module} [-h] [RESULTS] [TARGET]\n")
+    assert out.startswith(f"usage: python -m paper.{module} [-h] [RESULTS] [TARGET]\n")
     assert os.listdir() == ["some"]
 
 

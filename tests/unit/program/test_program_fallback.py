@@ -97,6 +97,27 @@ def test_printed_gives_up_the_column_sums():
     assert abs(B.R.sum(0)[0] - 1) > 0.4
 
 
+def test_the_letter_draws_among_all_clients():
+    """Client 0 alone can be satisfied (by .5); u = r wants more than 1 elsewhere, so that the curve's best is the weight 1."""
+    drawn = {}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        B = fall_back(nobody([LINE] * 3), [LINE] * 3, [0.5, 2.0, 2.0], previous=PREVIOUS, rng=rng, kind="literal")
+        k = int(np.flatnonzero(np.isclose(B.R[0], B.alpha.max()))[0])
+        drawn.setdefault(k, []).append(B.alpha[k])
+        assert B.fallback == "literal"
+        np.testing.assert_allclose(B.R.sum(1), 1, atol=1e-12)
+    assert set(drawn) == {0, 1, 2}
+    assert drawn[0] == pytest.approx([0.5] * len(drawn[0]), abs=2e-6)
+    assert drawn[1] == pytest.approx([1.0] * len(drawn[1]))
+    # A curve with its peak inside: u = 1 - 4 (r - 1/4)^2 is highest at a quarter, which is short of 2.
+    B = run([[4.0, 2.0, 0.75]] * 3, [2.0, 2.0, 2.0], kind="literal")
+    assert B.alpha.min() == pytest.approx(0.25, abs=1e-6)
+    assert "its curve's best" in B.reason
+    assert not B.satisfied.any()
+    assert run([[4.0, 2.0, 0.75]] * 3, [2.0, 2.0, 2.0], kind="printed").fallback == "keep"
+
+
 def test_the_draw_is_uniform_over_those_who_can_be_satisfied():
     zeta, gamma = [LINE] * 4, [0.3, 2.0, 0.3, 0.3]
     counts = np.zeros(4)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from feduca.core.utility import Quadratic
 from feduca.program import allocate, max_participation
 from feduca.program.instances import KINDS, draw
 from feduca.program.maximum import ALMOST
-from feduca.utility import Quadratic
 
 TOLERANCE = 1e-6
 

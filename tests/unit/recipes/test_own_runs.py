@@ -10,11 +10,11 @@ from torch import nn
 from typer.testing import CliRunner
 
 import feduca
-from feduca.cli import app
+from feduca.cli.main import app
 from feduca.errors import ConfigError, FeducaError, InputError
-from feduca.experiment import behaviour_of, build, make_server
 from feduca.flower.app import OneSilo
 from feduca.flower.client import introduce
+from feduca.recipes.build import behaviour_of, build, make_server
 from feduca.report import write as write_report
 from feduca.tasks import build_own_task
 from numpy_task import NumpyTask
@@ -116,7 +116,7 @@ def test_settings_of_silos_go_by_the_tasks_number():
 
 
 def test_the_recipes_own_task_is_no_other(tmp_path):
-    from feduca.experiment import make_task
+    from feduca.recipes.build import make_task
 
     chosen = feduca.recipe({}, {"task.max_examples": 200, "engine.threads": 1, **FAST}, rounds=1)
     direct = feduca.run(chosen, out=tmp_path)

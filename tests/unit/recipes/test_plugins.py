@@ -11,11 +11,13 @@ import pytest
 import typer
 
 from command_line import feduca
-from feduca import api, cli, config, own
+from feduca import api
+from feduca.cli import options
 from feduca.errors import ConfigError, InputError
 from feduca.mechanisms import registry
-from feduca.reproduce import reproduce
-from feduca.reproduce.study import plan, summary_name
+from feduca.recipes import plugins as own
+from feduca.recipes import schema as config
+from feduca.studies.execute import plan, reproduce, summary_name
 
 METHOD = """
 from __future__ import annotations
@@ -169,7 +171,7 @@ def test_an_interrupted_run_is_resumed_with_the_same_files(capsys):
     _, out, _ = feduca("run", *mine, capsys=capsys)
     folder = json.loads(out)["run_dir"]
     (Path(folder) / "status.json").write_text('{"schema": 1, "state": "interrupted"}')
-    with pytest.raises(typer.Exit), cli._resumable(Path(folder), [method]):
+    with pytest.raises(typer.Exit), options.resumable(Path(folder), [method]):
         raise KeyboardInterrupt
     assert f"go on with `feduca resume {folder} --import 'my method.py'`" in capsys.readouterr().err
     registry._registered.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feduca.reproduce.study import plan
+from feduca.studies.execute import plan
 
 PAPER = {  # the paper's settings, and those it leaves open (docs/readings.md)
     "rounds": 100, "seeds": [0, 1, 2], "task.classes_per_client": 5, "task.clients": 10, "task.train_concentration": 0.5,

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from feduca.cli import app
+from feduca.analysis import judging
+from feduca.cli.main import app
+from feduca.core.utility import Quadratic
 from feduca.errors import InputError
-from feduca.report import charts, figures, page, reading, verdict, write
+from feduca.report import charts, cleaning, figures, page, reading, silos, verdict, write
 from feduca.report.payload import SCALE, payload
-from feduca.utility import Quadratic
+from feduca.runs import lines
 from run_directories import Written, stretched, written
 
 
@@ -48,7 +50,7 @@ def test_follows_a_growing_run_and_leaves_half_a_line_for_later(tmp_path: Path) 
     reader = reading.RunReader(run.path)
     assert len(reader.run.rounds) == len(reader.run.clients) == 1
     assert not reader.refresh()
-    line = (run.path / "rounds.jsonl").read_text().replace('"round": 1,', '"round": 2,')
+    line = (run.path / "rounds.jsonl").read_text().replace('"round":1,', '"round":2,')
     with (run.path / "rounds.jsonl").open("a") as file:
         file.write(line[:50])
         file.flush()
@@ -113,12 +115,12 @@ def test_strange_values_become_undefined(damaged: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rounds", "clients"])
-def test_a_line_of_ten_megabytes_is_refused_in_one_line(damaged: Path, name: str) -> None:
+def test_a_line_without_bounds_is_refused_in_one_line(damaged: Path, name: str) -> None:
     with (damaged / f"{name}.jsonl").open("a") as file:
-        file.write('{"round": 99, "x": "' + "a" * 10_000_000 + '"}\n')
+        file.write('{"round": 99, "x": "' + "a" * lines.MOST + '"}\n')
     result = CliRunner().invoke(app, ["report", str(damaged), "-o", str(damaged / "r.html")])
     assert isinstance(result.exception, InputError)
-    assert "more than 8388608 bytes" in str(result.exception)
+    assert f"more than {lines.MOST} bytes" in str(result.exception)
     assert "\n" not in str(result.exception)
 
 
@@ -146,7 +148,7 @@ def test_markup_in_names_stays_inside_the_data(tmp_path: Path) -> None:
     assert "<img" not in html.split("<body>")[1].split('id="data"')[1].split("</script>")[0]
     silos = embedded(html)["runs"][0]["silos"]
     assert silos[0] == evil  # shown as it is, as text
-    assert len(silos[3]) == reading.MAX_TEXT
+    assert len(silos[3]) == cleaning.MAX_TEXT
 
 
 def test_nothing_to_show_is_said_in_one_line(tmp_path: Path) -> None:
@@ -201,6 +203,57 @@ def test_the_page_says_who_is_better_off_and_who_left(tmp_path: Path) -> None:
     assert shown["rows"][3] == [3, 0.6, 0.7, pytest.approx(0.1), 13, "quit in round 3"]
     assert (data["table"][0]["better_off"], data["table"][0]["gain_worst"]) == (0.75, pytest.approx(-0.05))
     assert {row["status"] for row in charts.strip_rows(data["runs"][0]) if row["silo"] == "silo-3"} >= {"left"}
+
+
+def test_the_page_judges_every_silo_and_says_why_some_keep_to_their_own(tmp_path: Path) -> None:
+    run = reading.read(written(tmp_path, 8, 12, alone=True, judged=True).path)
+    said = verdict.verdict(run)
+    judged = (
+        "Against the models alone, judged with errors by accuracy on untouched data in round 12: of 8 silos 2 better off"
+        " (25.0 %), 2 no different (25.0 %), 2 worse off (25.0 %), 2 undecided (25.0 %)."
+    )
+    assert judged in said
+    data = payload([run])
+    shown = data["runs"][0]["standing"]
+    assert shown["sentence"].endswith(judged)
+    words = ["better off", "worse off", "no different", "undecided"] * 2
+    assert [row[0] for row in shown["judged"]] == [row[4] for row in shown["judged"]] == words
+    assert [row[2:4] for row in shown["judged"]] == [[60, 10], [10, 60], [2, 2], [1, 2]] * 2
+    assert shown["judged"][0][1] < 1e-6 < shown["judged"][3][1] == 1
+    assert [row[6] for row in shown["judged"][:2]] == [0.3, -0.3]
+    assert data["table"][0]["judged"] == "25.0 / 25.0 / 25.0 %"
+
+    last = run.clients[-1]
+    out = [k for k, letter in enumerate(last.status) if letter == "d"]
+    assert out
+    why = next(s for s in said if "because the private model is better than the offer" in s)
+    assert why.startswith(f"{len(out)} of the {len(out)} that declined in round 12 do")
+    for k in out:
+        own, offered = (f"{100 * last.numbers[name][k]:.1f} %" for name in ("own_accuracy", "offered_accuracy"))
+        assert f"silo-{k} ({own} against {offered}, +3.0 points)" in why
+        assert shown["rows"][k][5] == f"out: its private model is better ({own} against {offered}, +3.0 points)"
+    assert all("private model" not in row[5] for k, row in enumerate(shown["rows"]) if k not in out)
+
+
+def test_seeds_are_judged_together_and_scores_without_right_answers_by_loss(tmp_path: Path) -> None:
+    runs = [reading.read(written(tmp_path, 4, 3, seed, alone=True, judged=True).path) for seed in (0, 1)]
+    task = runs[0].config["task"]
+    columns = [run.clients[-1].paired for run in runs]
+    expected = judging.figures(columns, judging.overlap(2, task["validation_share"] * task["test_share"]))
+    assert (
+        payload(runs)["table"][0]["judged"]
+        == " / ".join(f"{100 * expected[f'{word}_share']:.1f}" for word in ("better", "worse", "undecided")) + " %"
+    )
+    for run in runs:
+        run.config["task"]["test_share"] = "much"  # nobody knows how their parts overlap
+        run.clients[-1].paired.update(gained=[None] * 4, lost=[None] * 4)  # type: ignore[union-attr]
+    expected = judging.figures(columns, 2)
+    assert expected["better_share"] is None
+    assert (
+        payload(runs)["table"][0]["judged"]
+        == " / ".join(f"{100 * expected[f'loss_{word}_share']:.1f}" for word in ("better", "worse", "undecided")) + " %"
+    )
+    assert "by log-loss on untouched data in round 3: of 4 silos 1 better off" in " ".join(verdict.verdict(runs[0]))
 
 
 def test_scores_that_are_none_are_left_out_and_an_empty_federation_is_said(tmp_path: Path) -> None:
@@ -388,3 +441,44 @@ def test_runs_are_found_up_to_three_levels_down_whatever_else_is_there(tmp_path,
     assert found == ["b", "a/x", "a/y/z"]
     assert reading.find_runs(tmp_path / "b") == [tmp_path / "b"]
     assert reading.find_runs(tmp_path / "nothing") == []
+
+
+def test_a_page_of_many_silos_is_the_same_whether_rounds_stay_in_memory_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LONG", 20_000)
+    run = written(tmp_path, 350, 12, alone=True)
+    assert b"$zlib" in (run.path / "clients.jsonl").read_bytes()
+    kept = payload([reading.read(run.path)])
+    monkeypatch.setattr(silos, "IN_MEMORY", 800)
+    few = reading.read(run.path)
+    assert len(few.clients._read) <= 2
+    assert payload([few]) == kept
+    assert len(few.clients._read) <= 2
+    assert any("are kept for" in note for note in kept["notes"])
+
+
+def test_records_that_change_or_vanish_while_they_are_read_are_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silos, "IN_MEMORY", 0)
+    run = written(tmp_path, 5, 9)
+    file, read = run.path / "clients.jsonl", reading.read(run.path)
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b'"round":3', b'"round":4'))
+    with pytest.raises(InputError, match="has changed since it was read"):
+        payload([read])
+    run.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"cannot be read now.*load the run again from where it is"):
+        payload([read])
+
+
+def test_a_live_page_starts_over_when_a_run_was_started_anew_and_is_already_longer(tmp_path: Path) -> None:
+    run = written(tmp_path, 4, 2)
+    reader = reading.RunReader(run.path)
+    again = written(tmp_path / "again", 4, 5, seed=3)
+    for name in ("rounds.jsonl", "clients.jsonl"):
+        shutil.copy(again.path / name, run.path / name)
+    assert reader.refresh()
+    assert [c.status for c in reader.run.clients] == again.status
+    assert [line.round for line in reader.run.rounds] == [1, 2, 3, 4, 5]

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import feduca
-from feduca.cli import app
+from feduca.cli.main import app
 from feduca.errors import ConfigError, InputError
-from feduca.sinks import Sinks, make, scalars
+from feduca.report.sinks import Sinks, make, scalars
 from numpy_task import NumpyTask
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from feduca import config
 from feduca.errors import ConfigError
-from feduca.reproduce.study import STUDIES, parse_only, plan
-from feduca.study import cells
+from feduca.recipes import schema as config
+from feduca.recipes.folders import NATURAL
+from feduca.studies.cells import cells
+from feduca.studies.execute import STUDIES, parse_only, plan
 
 AXES = {
     "axes": [
@@ -178,3 +179,21 @@ def test_an_entry_that_is_none_is_shown_one(table):
     says = rf'{where} is 0\.5: an entry looks like {{ label = "slow", set = {{ "local\.lr" = 0\.05 }} }}'
     with pytest.raises(ConfigError, match=says):
         config.load(given)
+
+
+def test_the_study_of_natural_silos_has_one_setting_a_set_for_all_methods():
+    found = plan("real")
+    parts: dict[tuple[str, str], list] = {}
+    for cell in found:
+        parts.setdefault((cell.recipe.study, cell.labels["data"]), []).append(cell.recipe)
+    assert set(parts) == {(study, name) for study in ("main", "networks") for name in NATURAL}
+    for rows in parts.values():
+        chosen = {
+            (r.local.lr, r.local.epochs, r.local.batch_size, r.task.model, r.rounds, tuple(r.seeds)) for r in rows
+        }
+        assert len(chosen) == 1
+        assert {r.alone for r in rows if not r.task.pooled} == {True}
+        assert len({r.task.clients for r in rows}) == 1
+    for name in NATURAL:  # what was searched for the one part serves the other, too
+        assert len({(rows[0].local.lr, rows[0].local.epochs) for (_, n), rows in parts.items() if n == name}) == 1
+    assert {cell.labels["data"] for cell in plan("real-search")} == set(NATURAL)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from feduca import config
-from feduca.reproduce.summary import summarise
-from feduca.runs import RunResult
-from feduca.runs import summarise as figures
-from feduca.study import Cell
+from feduca.recipes import schema as config
+from feduca.runs.directory import RunResult
+from feduca.runs.directory import summarise as figures
+from feduca.studies.cells import Cell
+from feduca.studies.summarise import summarise
 
 ROUNDS = 60
 RECIPE = config.load("quickstart", {"task.clients": 2, "rounds": ROUNDS})
@@ -41,7 +41,7 @@ def run(seed: int) -> RunResult:
                 "round": t, "status": ["joined", "declined"], "eq1": [True, False], "promise_kept": [0.04, -0.02],
                 "slack": [0.1, 0.2] if large else [0.1, 0.0], "zeta": [None, None], "r2": [None, None],
                 "capped": [False, False], "test_deployed": [0.01 * t, 0.5], "test_own": [0.0, 0.0],
-                "test_global": [1.0, 1.0], "test_alone": None,
+                "test_global": [1.0, 1.0], "test_alone": None, "own_accuracy": [0.5, 0.5],
             }
         )  # fmt: skip
     plain = RECIPE.plain() | {"seeds": [seed]}

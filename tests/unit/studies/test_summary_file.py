@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from command_line import feduca
-from feduca import display
+from feduca.cli import progress as display
 from feduca.errors import InputError
-from feduca.reproduce import commands, page, reproduce, study, summaries
-from feduca.study import Cell
+from feduca.studies import execute as study
+from feduca.studies import summary_file as summaries
+from feduca.studies.cell_summary import CellSummary
+from feduca.studies.cells import Cell
+from feduca.studies.execute import reproduce
+from paper import commands, page
+from run_directories import before_seals
 
 STUDY = """
 rounds = 2
@@ -93,14 +98,14 @@ def test_fewer_seeds_of_the_same_experiment_replace_nothing(mine):
 
 def test_committed_cells_are_recognised_on_another_device():
     """Older ones do not say `experiment`: what they computed is found from their hash, as of any that did not."""
-    folder = Path(__file__).parents[2] / "results"
+    folder = Path(__file__).parents[3] / "results"
     planned = {summaries.place(cell.labels): cell for cell in study.plan("table1")}
     for where, cell in summaries.read(folder / "table1.json").items():
         silent = {key: value for key, value in cell.items() if key != "experiment"}
         shorter = Cell(planned[where].labels, planned[where].recipe.with_settings({"rounds": 1}))
         for told in (cell, silent):
-            assert summaries.same_experiment(told, planned[where])
-            assert not summaries.same_experiment(told, shorter)
+            assert summaries.same_experiment(CellSummary.of(told), planned[where])
+            assert not summaries.same_experiment(CellSummary.of(told), shorter)
 
 
 def test_the_page_says_what_was_changed(tmp_path):
@@ -120,7 +125,7 @@ VALUES = ["word", "true", "1.0", "-inf", "two words", "a=b", 1e-7, True, [1, "x"
 
 @pytest.mark.parametrize("value", VALUES)
 def test_settings_are_read_back_as_they_were(value):
-    from feduca.config import parse_setting
+    from feduca.recipes.schema import parse_setting
 
     (text,) = summaries.settings_text({"some.key": value})
     assert parse_setting(text) == ("some.key", value)
@@ -137,6 +142,7 @@ def test_the_commit_is_the_one_that_ran(mine, monkeypatch):
         env = json.loads(file.read_text())
         assert env.pop("commit") == "first"
         file.write_text(json.dumps(env))
+        before_seals(file.parent)
     monkeypatch.setenv("FEDUCA_COMMIT", "third")
     assert reproduce(mine, **one)[0]["commit"] == "second, third"
 
@@ -244,7 +250,7 @@ def test_a_long_study_is_announced_once(mine, monkeypatch):
     one = {"keep": {"method": ["fedavg"]}, "results": "results", "tell": told.append}
     reproduce(mine, settings={"seeds": [0]}, **one)
     assert told == []
-    monkeypatch.setattr("feduca.effort.PERCEPTRONS", 100)
+    monkeypatch.setattr("feduca.recipes.cost_hint.PERCEPTRONS", 100)
     reproduce(mine, settings={"seeds": [0, 1, 2]}, **one)
     assert told == [
         "2 runs to do, 4 rounds and 6.4e+02 example-steps in all; of one, a round is 160 example-steps (160 examples x 1"

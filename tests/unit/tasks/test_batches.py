@@ -5,8 +5,9 @@ import pickle
 
 import numpy as np
 
-from feduca.tasks import batches, build_task
-from feduca.tasks.batches import Ahead, plan
+from feduca.tasks import build_task
+from feduca.tasks.data import batches
+from feduca.tasks.data.batches import Ahead, plan
 from feduca.types import LocalSpec
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from feduca.tasks import capture
+from feduca.tasks.engines.gpu import capture
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from interpreted import DEVICE
 
 # isort: split
-from feduca.tasks import build_task, kernels
-from feduca.tasks.batches import plan
-from feduca.tasks.datasets import Dataset
-from feduca.tasks.fused import Trainers
-from feduca.tasks.kernels import ConvShape, Tile
+from feduca.tasks import build_task
+from feduca.tasks.data import Dataset
+from feduca.tasks.data.batches import plan
+from feduca.tasks.engines.gpu import convolution_kernels as kernels
+from feduca.tasks.engines.gpu.convolution_kernels import ConvShape, Tile
+from feduca.tasks.engines.gpu.fused import Trainers
 from feduca.types import LocalSpec
 
 
@@ -93,7 +94,7 @@ def pictures(n=24, side=16, channels=3):
     ids=["augmented and clipped", "prox"],
 )
 def test_trainer_equals_the_sequential_engine(model, spec):
-    from feduca.tasks.networks import CNN, MLP
+    from feduca.tasks.models.networks import CNN, MLP
 
     spec = replace(spec, augment=spec.augment and model == "cnn")
     settings = {"data": pictures(), "clients": 2, "classes_per_client": 2, "engine": "sequential"}

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from feduca.errors import ConfigError, DataError
-from feduca.tasks.datasets import LOADERS, available, digits, images, load, news
-from feduca.tasks.datasets.base import folder
+from feduca.recipes.folders import NATURAL
+from feduca.tasks.data import LOADERS, available, digits, images, load, news
+from feduca.tasks.data.base import folder
 
 
 def one_line(caught) -> str:
@@ -227,7 +228,7 @@ def test_available_looks_without_reading(tmp_path):
     assert available(str(tmp_path))["cifar10"] is None  # an empty folder is no data set
     (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").write_bytes(b"")
     assert available(str(tmp_path))["cifar10"] == tmp_path / "cifar-10-batches-bin"
-    assert set(found) == set(LOADERS)
+    assert set(found) == set(LOADERS) | set(NATURAL)
 
 
 def test_another_folder_is_read_anew(tmp_path, monkeypatch):

@@ -8,19 +8,19 @@ import torch
 from torch import nn
 
 from feduca import api
+from feduca.client.requests import Train
 from feduca.errors import ConfigError
 from feduca.tasks import Dataset, build_task, merge
-from feduca.tasks.batches import plan
+from feduca.tasks.data.batches import plan
+from feduca.tasks.data.pool import Pool, flip_and_crop
 from feduca.tasks.engines import Keys
-from feduca.tasks.graphs import AutogradTrainers
+from feduca.tasks.engines.gpu.graphs import AutogradTrainers
 from feduca.tasks.metrics import criterion
 from feduca.tasks.models import MLP
-from feduca.tasks.networks import dense
-from feduca.tasks.pool import Pool, flip_and_crop
-from feduca.tasks.resnet import ResNet18
+from feduca.tasks.models.networks import dense
+from feduca.tasks.models.resnet import ResNet18
 from feduca.tasks.task import Settings, Silo, TorchTask, precision
 from feduca.types import LocalSpec
-from feduca.work import Train
 
 SPEC = LocalSpec(epochs=2, batch_size=10, lr=0.1)
 
@@ -262,7 +262,7 @@ def test_images_too_large_to_copy_are_left_to_autograd(monkeypatch):
     half = np.full(3, 0.5)
     results = []
     for limit in (2**30, 100):
-        monkeypatch.setattr("feduca.tasks.pool.READY_BYTES", limit)
+        monkeypatch.setattr("feduca.tasks.data.pool.READY_BYTES", limit)
         data = Dataset("noise", x, y, x, y, 3, tuple("abc"), half, half)
         task = build_task(data=data, model="mlp", clients=3, classes_per_client=3)
         assert (task.pool.ready() is None) == (limit == 100)
@@ -496,7 +496,9 @@ def test_images_are_augmented_in_training_and_only_there(kind, monkeypatch):
     torch.testing.assert_close(
         task.pool.examples(torch.from_numpy(batches.index[0]), torch.from_numpy(batches.augment[0])).flatten(0, 1), want
     )
-    monkeypatch.setattr("feduca.tasks.pool.flip_and_crop", lambda x, code: pytest.fail("augmented in an evaluation"))
+    monkeypatch.setattr(
+        "feduca.tasks.data.pool.flip_and_crop", lambda x, code: pytest.fail("augmented in an evaluation")
+    )
     task.evaluate(theta, np.arange(2), "train")
     task.along(theta, moved, np.array([0.5]), np.arange(2), "validation")
     task.test(theta[0])

@@ -1,5 +1,6 @@
 """The models: stacked against their plain forward, and against PyTorch's own layers."""
 
+import hashlib
 import socket
 import sys
 from types import SimpleNamespace
@@ -10,19 +11,21 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import feduca
+from feduca.core.rng import stream
 from feduca.errors import ConfigError, DataError
-from feduca.rng import stream
-from feduca.tasks import Dataset, build_task, criterion, models, plot, resnet, table
-from feduca.tasks.batches import AUGMENTATIONS, plan
-from feduca.tasks.convolution import convolve, live
+from feduca.tasks import Dataset, build_task, criterion, models, table
+from feduca.tasks.data.batches import AUGMENTATIONS, plan
+from feduca.tasks.data.plot import plot
+from feduca.tasks.data.pool import Pool, flip_and_crop
 from feduca.tasks.engines import Keys
-from feduca.tasks.graphs import AutogradTrainers
-from feduca.tasks.layout import Layout
+from feduca.tasks.engines.gpu.graphs import AutogradTrainers
 from feduca.tasks.metrics import auc, objective
-from feduca.tasks.models import CNN, MLP
-from feduca.tasks.pool import Pool, flip_and_crop
-from feduca.tasks.resnet import FILES, ResNet18
-from feduca.tasks.text import BiLSTM
+from feduca.tasks.models import CNN, MLP, resnet
+from feduca.tasks.models.bilstm import BiLSTM
+from feduca.tasks.models.convolution import convolve, live
+from feduca.tasks.models.layout import Layout
+from feduca.tasks.models.resnet import FILES, ResNet18
 from feduca.types import LocalSpec
 
 TINY = ((4, 1), (6, 2))  # widths and strides of a ResNet small enough for a test
@@ -233,6 +236,55 @@ def test_imagenet_weights_from_the_data_directory(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_a_resnet_starts_from_a_file_of_ones_own(tmp_path):
+    """A state dict of PyTorch's or of `feduca export`; the last layer is the data's own, and the run says which file it was."""
+    from safetensors.torch import save_file
+
+    state = published_state(outputs=3)
+    torch.save(state, tmp_path / "mine.pth")
+    save_file(state, tmp_path / "mine.safetensors")
+    for name in ("mine.pth", "mine.safetensors"):
+        make, source = models.factory("resnet18", (3, 8, 8), 2, weights=str(tmp_path / name))
+        entries = make().state_dict()
+        torch.testing.assert_close(entries["layer3.1.conv2.weight"], state["layer3.1.conv2.weight"])
+        assert entries["fc.weight"].shape == (512, 2)
+        assert source == f"{name} ({hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()[:12]})"
+    with pytest.raises(DataError, match=r"there is no file .*none\.pth"):
+        models.factory("resnet18", (3, 8, 8), 2, weights=str(tmp_path / "none.pth"))
+    (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="is not a safetensors file"):
+        models.factory("resnet18", (3, 8, 8), 2, weights=str(tmp_path / "bad.safetensors"))
+    with pytest.raises(ConfigError, match="only resnet18 starts from a file"):
+        build_task(data="digits", weights=str(tmp_path / "mine.pth"))
+
+
+def test_a_resnet_starts_from_what_export_wrote_of_another(tmp_path):
+    """As docs/reproduction.md has it: one silo trains a ResNet on other data, and the shared model is exported."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8)
+    data = Dataset("rgb", pixels, np.arange(60) % 2, pixels[:4], np.arange(4) % 2, 2, ())
+    task = build_task(data=data, model="resnet18", clients=1, classes_per_client=2, validation_concentration=9.0)
+    recipe = {"rounds": 1, "local": {"epochs": 1}, "task": {"clients": 1}, "mechanism": {"name": "fedavg"}}
+    result = feduca.run(recipe | {"participation": {"rule": "always"}}, task=task, out=tmp_path / "runs")
+    feduca.export_models(result.run_dir, tmp_path / "pretrained", task=task)
+    make, source = models.factory(
+        "resnet18", (3, 32, 32), 5, weights=str(tmp_path / "pretrained" / "global.safetensors")
+    )
+    trained = task.layout.unpack(torch.as_tensor(result.theta))
+    torch.testing.assert_close(make().state_dict()["layer2.1.conv1.weight"], trained["layer2.1.conv1.weight"])
+    assert source.startswith("global.safetensors (")
+
+
+def test_weights_are_part_of_a_recipe_where_the_model_can_start_from_them():
+    recipe = feduca.recipe("paper", {"task.model": "resnet18", "task.data": "cifar100"})
+    started = recipe.with_settings({"task.weights": "mine.safetensors"})
+    assert started.hash() != recipe.hash()
+    assert "weights" not in recipe.plain()["task"]
+    assert started.with_settings({"task.model": "cnn"}).task.weights is None  # another model starts from its own
+    with pytest.raises(ConfigError, match=r"task\.weights is .* with task\.model 'cnn'"):
+        feduca.recipe("paper", {"task.weights": "mine.safetensors"})
+
+
 def test_a_network_that_swallows_packets_is_asked_once_and_not_for_long(tmp_path, monkeypatch):
     asked = []
 
@@ -274,7 +326,7 @@ def test_models_and_data_that_do_not_fit(changes, says):
 
 
 def test_recipes_and_models_agree_on_whose_layers_are_fixed():
-    from feduca.config import FIXED_MODELS
+    from feduca.recipes.schema import FIXED_MODELS
 
     assert {*FIXED_MODELS, *models.LAYERED} == set(models.NAMES)
     assert not set(FIXED_MODELS) & set(models.LAYERED)

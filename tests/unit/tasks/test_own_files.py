@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from feduca import folders
 from feduca.errors import DataError
-from feduca.tasks.datasets import LOADERS
-from feduca.tasks.datasets.silos import read_folder
+from feduca.recipes import folders
+from feduca.tasks.data import LOADERS
+from feduca.tasks.data.silos import read_folder
 
 X, Y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 1, 0])
 
@@ -162,13 +162,14 @@ def test_the_checksum_follows_every_file(tmp_path):
 
 
 def test_the_names_of_data_sets_are_those_there_are():
-    assert set(folders.DATA_SETS) == set(LOADERS)
+    assert set(folders.DATA_SETS) == set(LOADERS) | set(folders.NATURAL)
 
 
 def test_silos_on_machines_of_their_own_know_their_test_parts_too(tmp_path):
-    from feduca import api, experiment
+    from feduca import api
     from feduca.errors import ConfigError
     from feduca.flower.app import OneSilo
+    from feduca.recipes import build as experiment
 
     archive(tmp_path / "a.npz", x_test=X, y_test=Y)
     archive(tmp_path / "b.npz")

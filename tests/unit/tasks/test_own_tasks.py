@@ -5,7 +5,7 @@ import pytest
 
 from feduca.errors import ConfigError, DataError
 from feduca.tasks import build_own_task
-from feduca.tasks.datasets.silos import read_folder
+from feduca.tasks.data.silos import read_folder
 from feduca.types import LocalSpec
 
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feduca import config
 from feduca.errors import ConfigError
-from feduca.experiment import make_task
-from feduca.tasks.partition import split, table, wishes
+from feduca.recipes import schema as config
+from feduca.recipes.build import make_task
+from feduca.tasks.data.partition import split, table, wishes
 
 LABELS = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 5000))
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from feduca.tasks import Dataset, build_task, graphs
-from feduca.tasks.batches import plan
-from feduca.tasks.graphs import AutogradTrainers
+from feduca.tasks import Dataset, build_task
+from feduca.tasks.data.batches import plan
+from feduca.tasks.engines.gpu import graphs
+from feduca.tasks.engines.gpu.graphs import AutogradTrainers
+from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.models import CNN
-from feduca.tasks.recent import KEPT, recent
 from feduca.types import LocalSpec
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from feduca.tasks.recurrence import recur
-from feduca.tasks.text import BiLSTM
+from feduca.tasks.models.bilstm import BiLSTM
+from feduca.tasks.models.recurrence import recur
 
 
 def texts(K, B=6, T=7, words=12):

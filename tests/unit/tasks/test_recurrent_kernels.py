@@ -10,11 +10,13 @@ import torch
 from interpreted import DEVICE, errors
 
 # isort: split
-from feduca.tasks import Dataset, build_task, networks, recurrence, recurrent_kernels
-from feduca.tasks.batches import plan
+from feduca.tasks import Dataset, build_task
+from feduca.tasks.data.batches import plan
 from feduca.tasks.engines import Keys
-from feduca.tasks.graphs import AutogradTrainers
-from feduca.tasks.text import BiLSTM
+from feduca.tasks.engines.gpu import recurrent_kernels
+from feduca.tasks.engines.gpu.graphs import AutogradTrainers
+from feduca.tasks.models import networks, recurrence
+from feduca.tasks.models.bilstm import BiLSTM
 from feduca.types import LocalSpec
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

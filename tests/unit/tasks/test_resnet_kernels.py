@@ -12,14 +12,16 @@ import torch.nn.functional as F
 from interpreted import DEVICE, errors
 
 # isort: split
-from feduca.tasks import Dataset, buffers, build_task, networks, norm_kernels, step_kernels, window_kernels
-from feduca.tasks.batches import plan
-from feduca.tasks.convolution import Windows, convolve
+from feduca.tasks import Dataset, build_task
+from feduca.tasks.data.batches import plan
 from feduca.tasks.engines import Keys
-from feduca.tasks.graphs import AutogradTrainers
-from feduca.tasks.networks import CNN
-from feduca.tasks.resnet import ResNet18
-from feduca.tasks.text import BiLSTM
+from feduca.tasks.engines.gpu import buffers, norm_kernels, step_kernels, window_kernels
+from feduca.tasks.engines.gpu.graphs import AutogradTrainers
+from feduca.tasks.models import networks
+from feduca.tasks.models.bilstm import BiLSTM
+from feduca.tasks.models.convolution import Windows, convolve
+from feduca.tasks.models.networks import CNN
+from feduca.tasks.models.resnet import ResNet18
 from feduca.types import LocalSpec
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

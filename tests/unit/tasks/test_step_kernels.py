@@ -10,13 +10,14 @@ import torch
 from interpreted import DEVICE, errors
 
 # isort: split
-from feduca.tasks import Dataset, build_task, fused, step_kernels
-from feduca.tasks.batches import plan
+from feduca.tasks import Dataset, build_task
+from feduca.tasks.data.batches import plan
+from feduca.tasks.data.pool import flip_and_crop
 from feduca.tasks.engines import Keys
-from feduca.tasks.layout import Layout
+from feduca.tasks.engines.gpu import fused, step_kernels
 from feduca.tasks.metrics import criterion
 from feduca.tasks.models import CNN, MLP
-from feduca.tasks.pool import flip_and_crop
+from feduca.tasks.models.layout import Layout
 from feduca.types import LocalSpec
 
 

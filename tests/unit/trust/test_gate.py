@@ -7,22 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from feduca import gate as doors
-from feduca import messages
-from feduca import rounds as loop
-from feduca.client import Behaviour
+from feduca.client.behaviour import Behaviour
+from feduca.client.offers import Global
+from feduca.client.participation import Always
+from feduca.client.reporting import Inflate
+from feduca.core import messages
+from feduca.core import rounds as loop
+from feduca.core.memory import memories
+from feduca.core.rounds import Server
+from feduca.core.utility import Quadratic
 from feduca.errors import RunError
 from feduca.federation import Faulty, InProcess
-from feduca.gate import Gate
 from feduca.mechanisms import FedAvg, FedUCA
-from feduca.memory import memories
-from feduca.offers import Global
-from feduca.participation import Always
-from feduca.plausibility import Plausibility
-from feduca.reporting import Inflate
-from feduca.rounds import Server
+from feduca.trust import gate as doors
+from feduca.trust.gate import Gate
+from feduca.trust.plausibility import Plausibility
 from feduca.types import LocalSpec, Needs
-from feduca.utility import Quadratic
 from numpy_task import NumpyTask
 
 FAMILY = Quadratic()
@@ -346,3 +346,20 @@ def test_a_rosy_curve_is_flagged_by_what_follows():
     assert last is not None
     assert "off by" in last[4]
     assert [bool(text) for text in last] == [False] * 4 + [True, False]
+
+
+def test_what_decliners_need_not_tell_is_not_missed(scene):
+    """A silent decliner is admitted where the protocol has it so; a participant owes everything all the same."""
+    nothing = {"gamma": np.nan, "zeta": np.full(3, np.nan)}
+    for row, status in ((0, "declined"), (1, "joined")):
+        reports = changed(scene[3], row, status=status, **nothing)
+        if status == "declined":
+            reports = replace(reports, theta=np.where(np.arange(4)[:, None] == row, 0.0, reports.theta))
+        for told in ("all", "curve", "silent"):
+            admitted = admit(scene, reports, decliners=told).reports.status[row]
+            assert admitted == ("declined" if (status, told) == ("declined", "silent") else "refused")
+    losses = Needs(train_loss=True)
+    reports = replace(scene[3], status=["declined", "joined", "joined", "joined"])
+    for told in ("all", "curve", "silent"):
+        found = Gate(decliners=told).admit(scene[2], reports, FAMILY, losses).reports
+        assert found.status == ["refused" if told == "all" else "declined", "refused", "refused", "refused"]

@@ -1,0 +1,269 @@
+"""Attacks on one running deployment, from outside and from inside; each is refused, and the federation still works afterwards."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from feduca.cli.main import app
+from feduca.errors import RunError
+from feduca.flower import approval, certificates, control, deploy
+from feduca.flower import folder as folders
+from feduca.flower.check import examine
+from feduca.flower.processes import alive, descendants, environment, free_port
+from flower_world import World, wait_for
+
+pytestmark = pytest.mark.slow
+BARE = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}  # no environment is activated
+
+
+def feduca(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Three silos; a fourth, `spare`, is registered and its key is in an attacker's hands."""
+    made = World(tmp_path_factory.mktemp("attacked"))
+    try:
+        folders.add_silo(made.place, "spare", free_port())
+        made.start()
+        # All four, the spare too: a count of three passes by unseen where the last two come up between two looks.
+        wait_for(lambda: set(control.registered(made.server).values()) == {"online"}, 180, "the silos")
+        made.nodes["spare"].stop()
+        yield made
+    finally:
+        made.stop()
+
+
+class Attacker:
+    """Speaks Fleet with a silo's key, and keeps what it sent."""
+
+    def __init__(self, world: World, key: Path) -> None:
+        from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+        from flwr.supernode.fleet_http_client import FleetHttpClient
+        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+        private = load_ssh_private_key(key.read_bytes(), None)
+        self.public = public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
+        self.sent: list[httpx.Request] = []
+        self._authority = world.server.path / "ca.crt"
+        self.client = FleetHttpClient.from_server_address(
+            world.server.address, False, self._authority.read_bytes(),
+            interceptors=[NodeAuthHttpInterceptor(private, private.public_key()), self],  # type: ignore[arg-type,list-item]
+        )  # fmt: skip
+
+    def __enter__(self) -> Attacker:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.client.close()
+
+    def intercept(self, context, call_next):
+        self.sent.append(context.request)
+        return call_next(context)
+
+    def again(self) -> int:
+        """The last request once more, to the letter."""
+        last = self.sent[-1]
+        context = ssl.create_default_context(cafile=str(self._authority))
+        with httpx.Client(verify=context, trust_env=False) as plain:
+            return plain.send(
+                httpx.Request(last.method, last.url, headers=last.headers, content=last.content)
+            ).status_code
+
+
+def status(call, *arguments) -> int:
+    """200, or the status with which a call is refused."""
+    try:
+        call(*arguments)
+    except httpx.HTTPStatusError as error:
+        return error.response.status_code
+    return 200
+
+
+def test_from_outside_there_is_no_control_no_runtime_and_no_registration(world):
+    """What list-nodes, register-node and acquire-task answered without any key; and what `flwr run` does."""
+    host, port = world.server.local
+    before = {node.node_id for node in control.nodes(world.server)}
+    context = ssl.create_default_context(cafile=str(world.server.path / "ca.crt"))
+    for path in (
+        *("control/list-nodes", "control/register-node", "control/start-run", "control/stop-run", "control/list-runs"),
+        *("runtime/acquire-task", "runtime/get-nodes", "fleet/register-node", "fleet/unregister-node"),
+    ):
+        connection = http.client.HTTPSConnection(host, port, timeout=30, context=context)
+        connection.request("POST", f"/v1/{path}", b"", {"content-type": "application/x-protobuf"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (404, b""), path
+        connection.close()
+
+    home, evil = world.folder / "elsewhere", world.folder / "evil"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[superlink.theirs]\naddress = "{world.server.address}"\nroot-certificates = "{world.server.path}/ca.crt"\n'
+    )
+    shutil.copytree(world.server.path / "app", evil)
+    mark = world.folder / "was-here"
+    with (evil / "deployed.py").open("a") as file:
+        file.write(f"open({str(mark)!r}, 'a').close()\n")
+    done = subprocess.run(
+        ["flwr", "run", str(evil), "theirs", "--format", "json"],
+        env=environment(home), capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    assert '"success": true' not in done.stdout
+    assert "404" in done.stdout + done.stderr
+    assert not mark.exists()
+    assert {node.node_id for node in control.nodes(world.server)} == before
+
+
+def test_keys_that_are_not_registered_replays_and_other_nodes_names(world, tmp_path):
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, PushMessagesRequest
+    from flwr.proto.message_pb2 import Message, Metadata
+    from flwr.proto.node_pb2 import Node
+
+    certificates.make_silo_key(tmp_path)
+    with Attacker(world, tmp_path / "key") as stranger:
+        join = ActivateNodeRequest(public_key=stranger.public, heartbeat_interval=30.0)
+        assert status(stranger.client.ActivateNode, join) == 400
+        assert status(stranger.client.PullMessages, PullMessagesRequest(node=Node(node_id=1))) == 401
+
+    ids = {node.name: node.node_id for node in control.nodes(world.server)}
+    mine, other = Node(node_id=ids["spare"]), Node(node_id=ids["silo-0"])
+    ask, told = PullMessagesRequest(node=mine), Message(metadata=Metadata(src_node_id=other.node_id))
+    with Attacker(world, world.place / "silos" / "spare" / "key") as spare:
+        assert status(spare.client.PullMessages, ask) == 200
+        assert spare.again() == 401
+        assert status(spare.client.PullMessages, PullMessagesRequest(node=other)) == 401
+        assert status(spare.client.PushMessages, PushMessagesRequest(node=mine, messages_list=[told])) == 403
+    log = (world.server.path / "superlink.log").read_text()
+    for words in ("an unknown key", "a request of spare for the second time", "in another node's name"):
+        assert words in log
+    assert "\x1b" not in log
+    assert all(line[:2] == "20" and line[19:20] == "Z" for line in log.splitlines())
+
+
+def test_a_changed_app_is_refused_before_it_is_imported_and_runs_once_approved(world):
+    """Sent by the server itself: the front does not help against that."""
+    good = world.server.path / "app" / "deployed.py"
+    mark, text = world.folder / "silo-was-here", good.read_text()
+    path = world.recipe({"rounds": 2}, silos_timeout=25.0)
+    good.write_text(f"{text}\nif 'silos' in os.getcwd():\n    open({str(mark)!r}, 'a').close()\n")
+    number = deploy.submit(world.server)
+    silos = [world.place / "silos" / f"silo-{k}" for k in range(3)]
+    with pytest.raises(RunError, match="these came: none"):
+        deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=300)
+    assert not mark.exists()
+    for silo in silos:
+        assert (silo / approval.PROPOSED).is_file()
+        assert not list((silo / "flwr").rglob("deployed.py"))  # not even unpacked
+        assert "is not the approved one" in (silo / "state" / "log.jsonl").read_text()
+    found = {f.what: f for f in examine(silos[0])}
+    assert "the server sent another one" in found["silo-0's app"].seen
+    shown = feduca("deploy", "approve", str(silos[0]), "--yes")
+    assert "+if 'silos' in os.getcwd():" in shown.output
+    assert not (silos[0] / approval.PROPOSED).exists()
+
+    good.write_text(text)  # and the federation goes on with the app that all approved
+    world.approve(world.server.path / "app")
+    result = deploy.run(world.server, seconds=400)
+    assert result.summary["rounds"] == 2
+    assert not mark.exists()
+    assert path == result.run_dir
+    for private in (
+        world.server.path / "superlink.db",
+        world.server.path / "superlink.log",
+        silos[0] / "supernode.log",
+    ):
+        assert private.stat().st_mode & 0o077 == 0, private
+    for closed in (world.server.path, silos[0], silos[0] / "state"):
+        assert closed.stat().st_mode & 0o077 == 0, closed
+
+
+def test_a_revoked_silo_is_offline_at_once_and_a_new_key_brings_it_back(world):
+    node = world.nodes["silo-2"]
+    old = world.folder / "old-key"
+    shutil.copy(world.place / "silos" / "silo-2" / "key", old)
+    assert feduca("deploy", "remove", str(world.place), "silo-2").exit_code == 0
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest
+
+    with Attacker(world, old) as thief:
+        join = ActivateNodeRequest(public_key=thief.public, heartbeat_interval=30.0)
+        assert status(thief.client.ActivateNode, join) == 400
+        assert wait_for(lambda: not node.running(), 90, "its SuperNode to be sent away")
+        assert "silo-2" not in control.registered(world.server)
+        assert feduca("deploy", "rotate", str(world.place), "silo-2").exit_code == 0
+        assert status(thief.client.ActivateNode, join) == 400
+    node.stop()
+    world.start_silo("silo-2")
+    wait_for(lambda: control.registered(world.server).get("silo-2") == "online", 120, "the silo with its new key")
+
+
+def test_a_stranger_who_is_registered_all_the_same_is_reported_and_put_out(world, tmp_path):
+    """As somebody with an account on the server could do."""
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    certificates.make_silo_key(tmp_path)
+    with Attacker(world, tmp_path / "key") as stranger, control._control(world.server) as client:
+        client.RegisterNode(RegisterNodeRequest(public_key=stranger.public, name="silo-9"))
+    found = {f.what: f for f in examine(world.place)}
+    assert not found["unknown node"].ok
+    assert "silo-9" in found["unknown node"].seen
+    assert found["control interface"].ok
+    assert control.register(world.server) == ([], ["silo-9"])
+    assert all(f.ok for f in examine(world.place) if f.what in ("unknown node", "control interface"))
+
+
+def test_killed_supervisors_leave_nothing_behind_and_scripts_need_no_environment(world):
+    """kill -9 of the two supervisors, started by their scripts; then of the server app."""
+    world.nodes["silo-0"].stop()
+    world.superlink.stop()  # the other SuperNodes wait for it
+    started = {}
+    try:
+        server = world.server
+        for name, path in (("server", server.path), ("silo-0", world.place / "silos" / "silo-0")):
+            started[name] = subprocess.Popen([path / "start.sh"], env=BARE, cwd="/", stderr=subprocess.DEVNULL)
+        wait_for(lambda: deploy.reachable(server), 180, "start.sh of the server")
+        wait_for(lambda: control.registered(server).get("silo-0") == "online", 180, "start.sh of the silo")
+
+        world.mischief("silo-0", {"1": "hang"})
+        path = world.recipe({"rounds": 3}, silos=1)
+        runner = subprocess.Popen([server.path / "run.sh"], env=BARE, cwd="/", stderr=subprocess.PIPE, text=True)
+        app = wait_for(lambda: _app(server, path), 180, "the server app")
+        os.kill(app, signal.SIGKILL)
+        began = time.monotonic()
+        assert runner.wait(60) == 1
+        assert time.monotonic() - began < 10 * max(1.0, os.getloadavg()[0] / 2)  # ten seconds on a machine of one's own
+        assert "was killed" in runner.stderr.read()
+        runner.stderr.close()
+        assert json.loads((path / "status.json").read_text())["state"] == "failed"
+
+        families = {name: descendants(process.pid) for name, process in started.items()}
+        assert all(families.values())
+        for process in started.values():
+            process.kill()
+            process.wait()
+        for name, family in families.items():
+            wait_for(lambda family=family: not alive(family), 60, f"everything of {name} to end")
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
+    world.start_superlink()  # the port is free again
+
+
+def _app(server: folders.ServerFolder, path: Path) -> int | None:
+    """The process of the server app once its run has begun."""
+    begun = (path / "status.json").is_file() and json.loads((path / "status.json").read_text())["state"] == "running"
+    return json.loads((server.path / deploy.RUNNING).read_text())["pid"] if begun else None

@@ -1,0 +1,133 @@
+"""The door: every request that is not a registered silo's own, fresh and first is refused before its body is read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from base64 import b64decode, b64encode
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+
+from feduca.flower import certificates
+from feduca.flower.front import Door, speaks_for_itself
+from feduca.flower.keys import Keys
+
+PULL = "/v1/fleet/pull-messages"
+P384 = int("ffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf581a0db248b0a77aecec196accc52973", 16)
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "keys").mkdir()
+    for name in ("north", "south", "stranger"):
+        (tmp_path / name).mkdir()
+        certificates.make_silo_key(tmp_path / name)
+        if name != "stranger":
+            shutil.copy(tmp_path / name / "key.pub", tmp_path / "keys" / f"{name}.pub")
+    return tmp_path
+
+
+def signed(place, name, *, late=0.0, claims=None):
+    private = load_ssh_private_key((place / name / "key").read_bytes(), None)
+    public = load_ssh_private_key((place / (claims or name) / "key").read_bytes(), None).public_key()
+    when = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=late)).isoformat()
+    return {
+        "flwr-public-key": b64encode(public_key_to_bytes(public)).decode(),  # type: ignore[arg-type]
+        "flwr-timestamp": when,
+        "flwr-signature": b64encode(sign_message(private, when.encode())).decode(),  # type: ignore[arg-type]
+    }
+
+
+def why(answer):
+    assert answer is not None
+    return answer
+
+
+def test_a_registered_silo_passes(place):
+    door = Door(Keys(place / "keys"))
+    for name in ("north", "south", "north"):
+        assert door.refuses("POST", PULL, signed(place, name)) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/control/start-run"),
+        ("POST", "/v1/control/list-nodes"),
+        ("POST", "/v1/control/register-node"),
+        ("POST", "/v1/runtime/acquire-task"),
+        ("POST", "/v1/fleet/register-node"),
+        ("POST", "/v1/fleet/unregister-node"),
+        ("POST", "/v1/fleet/../control/list-nodes"),
+        ("POST", "/v1/fleet/pull-messages/../../control/list-nodes"),
+        ("POST", "/v1/fleet//pull-messages"),
+        ("GET", PULL),
+        ("GET", "/"),
+        ("GET", "/docs"),
+        ("GET", "/openapi.json"),
+        ("GET", "/health"),
+    ],
+)
+def test_no_other_door_is_open_even_to_a_silo(place, method, path):
+    assert why(Door(Keys(place / "keys")).refuses(method, path, signed(place, "north")))[0] == 404
+
+
+def test_strangers_impostors_and_damage(place):
+    door = Door(Keys(place / "keys"))
+    assert why(door.refuses("POST", PULL, {})) == (401, "not signed")
+    assert why(door.refuses("POST", PULL, signed(place, "stranger")))[1] == "an unknown key"
+    assert (
+        "wrong signature with the key of south"
+        in why(door.refuses("POST", PULL, signed(place, "north", claims="south")))[1]
+    )
+    for name in ("flwr-public-key", "flwr-timestamp", "flwr-signature"):
+        for junk in ("", "\x00", "AAAA", "é", "9" * 5000):
+            status, _ = why(door.refuses("POST", PULL, signed(place, "north") | {name: junk}))
+            assert status == 401, (name, junk)
+
+
+def test_a_clock_that_is_off_is_named(place):
+    door = Door(Keys(place / "keys"))
+    assert "the clock of north is 400 s behind" in why(door.refuses("POST", PULL, signed(place, "north", late=400)))[1]
+    assert "the clock of north is 60 s ahead" in why(door.refuses("POST", PULL, signed(place, "north", late=-60)))[1]
+    assert door.refuses("POST", PULL, signed(place, "north", late=200)) is None
+
+
+def test_nothing_is_heard_twice(place):
+    """Nor is the same signature in its other form, which anybody can work out from the first."""
+    door = Door(Keys(place / "keys"))
+    once = signed(place, "north")
+    assert door.refuses("POST", PULL, once) is None
+    assert "second time" in why(door.refuses("POST", PULL, once))[1]
+    assert "second time" in why(door.refuses("POST", "/v1/fleet/push-messages", once))[1]
+    r, s = decode_dss_signature(b64decode(once["flwr-signature"]))
+    other = b64encode(encode_dss_signature(r, P384 - s)).decode()
+    assert "second time" in why(door.refuses("POST", PULL, once | {"flwr-signature": other}))[1]
+
+
+def test_a_key_that_is_taken_away_is_refused_at_once(place):
+    door = Door(Keys(place / "keys"))
+    assert door.refuses("POST", PULL, signed(place, "north")) is None
+    (place / "keys" / "north.pub").unlink()
+    assert why(door.refuses("POST", PULL, signed(place, "north")))[1] == "an unknown key"
+    assert door.refuses("POST", PULL, signed(place, "south")) is None
+    shutil.copy(place / "north" / "key.pub", place / "keys" / "north.pub")
+    (place / "keys" / "west.pub").write_text("ssh-rsa half a")
+    assert door.refuses("POST", PULL, signed(place, "north")) is None
+
+
+def test_a_node_answers_for_itself_alone():
+    def call(node, *senders):
+        list_ = [Message(metadata=Metadata(src_node_id=sender)) for sender in senders]
+        return PushMessagesRequest(node=Node(node_id=node), messages_list=list_).SerializeToString()
+
+    assert speaks_for_itself(call(7, 7))
+    assert not speaks_for_itself(call(7, 8))
+    assert not speaks_for_itself(call(7, 7, 8))
+    assert not speaks_for_itself(b"\xff\xff\xff")

@@ -1,0 +1,97 @@
+"""What a browser, or anybody else, can do to the server of `feduca watch`."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("altair")
+
+from feduca.report.dashboard import server as dashboards
+from feduca.report.dashboard.server import Dashboard
+
+
+@pytest.fixture
+def serve(tmp_path):
+    opened = []
+
+    def start(host="127.0.0.1"):
+        dashboard = Dashboard(tmp_path, host, port=0)
+        thread = threading.Thread(target=dashboard.serve, daemon=True)
+        thread.start()
+        opened.append((dashboard, thread))
+        return dashboard
+
+    yield start
+    for dashboard, thread in opened:
+        dashboard.close()
+        thread.join(5)
+
+
+def ask(dashboard, line: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", dashboard.port), timeout=10) as connection:
+        connection.sendall(line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_an_address_that_is_none_gets_an_answer(serve, capfd):
+    answered = ask(serve(), b"GET http://[::1 HTTP/1.1")
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_closed_tab_prints_nothing(serve, capfd):
+    dashboard = serve()
+    for _ in range(5):
+        connection = socket.create_connection(("127.0.0.1", dashboard.port), timeout=10)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.close()
+    assert ask(dashboard, b"GET /list.json HTTP/1.1").startswith(b"HTTP/1.1 200 ")
+    time.sleep(0.3)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_policy_is_a_header_too(serve):
+    connection = http.client.HTTPConnection("127.0.0.1", serve().port, timeout=10)
+    connection.request("GET", "/")
+    page = connection.getresponse()
+    policy = page.getheader("Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert f'content="{policy}"'.encode() in page.read()
+    connection.request("GET", "/list.json")
+    assert connection.getresponse().getheader("Content-Security-Policy") == "default-src 'none'"
+    connection.close()
+
+
+def test_an_address_of_version_six(serve):
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no ::1")
+    dashboard = serve("::1")
+    assert dashboard.address == f"http://[::1]:{dashboard.port}/"
+    connection = http.client.HTTPConnection("::1", dashboard.port, timeout=10)
+    connection.request("GET", "/list.json")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_connections_are_bounded(serve, monkeypatch):
+    monkeypatch.setattr(dashboards, "AT_ONCE", 2)
+    dashboard = serve()
+    idle = [socket.create_connection(("127.0.0.1", dashboard.port), timeout=10) for _ in range(2)]
+    time.sleep(0.3)
+    one_more = socket.create_connection(("127.0.0.1", dashboard.port), timeout=10)
+    assert one_more.recv(1) == b""
+    for connection in (*idle, one_more):
+        connection.close()
+    time.sleep(0.3)
+    assert ask(dashboard, b"GET /list.json HTTP/1.1").startswith(b"HTTP/1.1 200 ")
