@@ -145,12 +145,14 @@ def follow(
                 watch(record, clients)
         if state == "finished":
             return
-        if _died(server, number) and directory.state() != "finished":
-            directory.fail("the process of the server app was killed")
-            raise RunError("the process of the server app was killed; see superlink.log, then resume")
-        if time.monotonic() > ask_again or state in ("failed", "interrupted"):
-            how = control.ended(server, number)
-            if how is not None and directory.state() != "finished":
+        died = _died(server, number)
+        if died or time.monotonic() > ask_again or state in ("failed", "interrupted"):
+            how = control.ended(server, number)  # an app that ends by itself tells Flower before its process is gone
+            now = directory.state()
+            if now != "finished" and died and (how is None or (fresh and now == "running")):
+                directory.fail("the process of the server app was killed")
+                raise RunError("the process of the server app was killed; see superlink.log, then resume")
+            if now != "finished" and how is not None:
                 reason = _reason(directory.path) if fresh else how
                 raise RunError(f"the server app ended early ({reason}); see superlink.log, then resume")
             ask_again = time.monotonic() + 5
