@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from feduca.flower import approval, control, deploy  # noqa: E402
 from feduca.flower import folder as folders  # noqa: E402
-from feduca.flower.processes import free_port  # noqa: E402
+from feduca.flower.processes import free_ports  # noqa: E402
 from feduca.recipes.schema import load  # noqa: E402
 
 TIMED = """
@@ -77,7 +77,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="feduca-bench-") as place:
         folder = Path(place) / "deployment"
         names = [f"silo-{k}" for k in range(3)]
-        ports = [free_port() for _ in range(5)]
+        ports = free_ports(5)
         config = {name: {"partition-id": k, "num-partitions": 3} for k, name in enumerate(names)}
         address = f"127.0.0.1:{ports.pop()}"
         control_port = ports.pop()

@@ -89,7 +89,7 @@ def test_init_writes_what_each_machine_needs(tmp_path):
 
 
 def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
-    """Once per change of `keys/`; half a key stops nothing, and a key that is taken away counts as a change."""
+    """At once and at every change of `keys/`, until it succeeds; half a key stops nothing, a key taken away is a change."""
     feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1")
     server, stop, calls = folders.read_server(tmp_path / "d"), threading.Event(), []
 
@@ -110,17 +110,18 @@ def test_keys_that_come_later_are_registered(tmp_path, monkeypatch):
         west, new = server.path / "keys" / "west.pub", tmp_path / "new"
         new.mkdir()
         certificates.make_silo_key(new)
+        wait_for(lambda: len(calls) > 1, 60, "what came before it looked, and once more after a failure")
         west.write_bytes((new / "key.pub").read_bytes()[:40])
         time.sleep(0.1)
-        assert calls == []
+        assert calls == [["silo-0"], ["silo-0"]]
         west.write_bytes((new / "key.pub").read_bytes())
-        wait_for(lambda: calls, 10, "the new key")
+        wait_for(lambda: len(calls) > 2, 60, "the new key")
         west.unlink()
-        wait_for(lambda: len(calls) > 1, 10, "its removal")
-        assert calls == [["silo-0", "west"], ["silo-0"]]
+        wait_for(lambda: len(calls) > 3, 60, "its removal")
+        assert calls[2:] == [["silo-0", "west"], ["silo-0"]]
     finally:
         stop.set()
-        watcher.join(10)
+        watcher.join(60)
 
 
 @pytest.mark.parametrize(
@@ -201,11 +202,11 @@ def test_the_supervisor_starts_again_and_stops_when_told(tmp_path):
 
     thread = threading.Thread(target=supervise, args=(start,), kwargs={"stop": stop, "name": "test", "first_s": 0.1})
     thread.start()
-    wait_for(lambda: began, 10)
+    wait_for(lambda: began, 60)
     began[0].kill()
-    wait_for(lambda: len(began) == 2, 10, "a new start")
+    wait_for(lambda: len(began) == 2, 60, "a new start")
     stop.set()
-    thread.join(15)
+    thread.join(60)
     assert not thread.is_alive()
     assert not began[1].running()
 
@@ -219,7 +220,7 @@ def test_nothing_a_process_started_is_left(tmp_path):
         cwd=tmp_path,
         log_file=None,
     )
-    family = wait_for(lambda: descendants(process.pid), 20, "the child")
+    family = wait_for(lambda: descendants(process.pid), 120, "the child")
     process.stop(1)
     time.sleep(0.2)
     assert alive(family) == []
@@ -255,12 +256,13 @@ def test_the_drop_in_example_and_a_dry_exchange(tmp_path):
             path = world.place / "silos" / name / "silo.toml"
             path.write_text(path.read_text() + f"partition-id = {k}\nnum-partitions = 3\n")
         world.start()
+        world.wait_online()
         server = world.server
         shutil.copytree(EXAMPLES / "flower_app", server.path / "digits")
         world.approve(server.path / "digits")
         number = control.start(server, server.path / "digits", {})
 
-        assert wait_for(lambda: control.ended(server, number), 180, "the example to finish") == "completed"
+        assert wait_for(lambda: control.ended(server, number), 600, "the example to finish") == "completed"
         decisions = [[entry["decision"] for entry in world.log(name)] for name in server.silos]
         assert [len(mine) for mine in decisions] == [3, 3, 3]
         assert all(mine[0] == "joined" for mine in decisions)

@@ -217,10 +217,8 @@ def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder."
         process = deploy.start_superlink(server)
         try:
             deploy.wait_until_reachable(server, process)
-            new, gone = control.register(server)
-            typer.echo(f"silos reach the server at {server.address}; new: {', '.join(new) or 'nobody'}", err=True)
-            if gone:
-                typer.echo(f"no longer registered: {', '.join(gone)}", err=True)
+            names = sorted(control.registered(server)) or ["nobody"]
+            typer.echo(f"silos reach the server at {server.address}; registered: {', '.join(names)}", err=True)
             control.keep_registering(server, process, told)
         finally:
             process.stop()

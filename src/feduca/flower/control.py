@@ -58,20 +58,28 @@ def register(server: ServerFolder) -> tuple[list[str], list[str]]:
 
 
 def keep_registering(server: ServerFolder, process: Process, stop: threading.Event, every_s: float = 2.0) -> None:
-    """While the SuperLink runs, let it know of keys that are put into `keys/` or taken away."""
+    """While the SuperLink runs, let it know of keys that are put into `keys/` or taken away; what fails is tried again."""
     keys = Keys(server.path / "keys")
-    seen = keys.names()
+    seen: dict[bytes, str] | None = None  # at first, what came since the front opened
+    said = ""
     while process.running() and not stop.wait(every_s):
         try:
             now = keys.names()
             if now == seen:
                 continue
-            seen = now
-            for word, names in zip(("newly registered", "no longer registered"), register(server)):
-                if names:
-                    log.warning("%s: %s", word, ", ".join(names))
-        except Exception as error:  # the SuperLink goes on, the next change is a chance
-            log.warning("the keys in %s cannot be registered: %s", server.path / "keys", error)
+            settle(server)
+            seen, said = now, ""
+        except Exception as error:
+            if str(error) != said:
+                log.warning("the keys in %s cannot be registered: %s", server.path / "keys", error)
+            said = str(error)
+
+
+def settle(server: ServerFolder) -> None:
+    """`register`, and say who came and who went."""
+    for word, names in zip(("newly registered", "no longer registered"), register(server)):
+        if names:
+            log.warning("%s: %s", word, ", ".join(names))
 
 
 def start(server: ServerFolder, app: Path, config: dict[str, Any]) -> int:

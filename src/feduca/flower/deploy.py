@@ -18,7 +18,7 @@ from feduca.errors import InputError, RunError
 from feduca.flower import control
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
-from feduca.flower.processes import Process, alive, environment, free_port, listening, supervise, taken
+from feduca.flower.processes import Process, alive, environment, free_port, free_ports, listening, supervise, taken
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
 from feduca.runs import files
@@ -76,8 +76,8 @@ def reachable(server: ServerFolder) -> bool:
     return listening(*server.local) and control.running(server)
 
 
-def wait_until_reachable(server: ServerFolder, process: Process, seconds: float = 120.0) -> None:
-    """Wait for the front to listen."""
+def wait_until_reachable(server: ServerFolder, process: Process, seconds: float = 330.0) -> None:
+    """Wait for the front to listen; it does so when every key is registered. A process that ends is noticed at once."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.running():
         if listening(*server.local):
@@ -171,7 +171,6 @@ def standing(folder: Path) -> Iterator[ServerFolder]:
     superlink = start_superlink(server)
     try:
         wait_until_reachable(server, superlink)
-        control.register(server)
         for path in sorted((folder / "silos").iterdir()):
             silo = folders.read_silo(path)
             threads.append(threading.Thread(target=keep_silo, args=(silo, stop), daemon=True))
@@ -197,7 +196,7 @@ def up(recipe: Recipe, out: Path, *, silos: int = 3, again: bool = False, watch:
     if again or not (folder / "server" / "server.toml").is_file():
         shutil.rmtree(folder, ignore_errors=True)
         names = folders.silo_names(recipe, silos)
-        ports = [free_port() for _ in range(len(names) + 2)]
+        ports = free_ports(len(names) + 2)
         folders.init(
             folder,
             recipe,

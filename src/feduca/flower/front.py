@@ -2,8 +2,8 @@
 
 Flower serves its Fleet, Control and Runtime interfaces on one port, and only the first asks who is there: whoever reaches the
 other two runs code on the server and on every silo. The front passes the Fleet calls a SuperNode needs, from keys in `keys/`,
-each signature once, and answers 404 or 401 to everything else before its body is read. A key that is taken away is refused from
-the next request on.
+each signature once, and answers 404 or 401 to everything else before its body is read, and closes. A key that is taken away is
+refused from the next request on. Who brings no whole request in `HEADERS_S` seconds is cut off.
 
     python -m feduca.flower.front SERVER_FOLDER
 
@@ -16,14 +16,16 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+import re
 import ssl
 import sys
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from feduca.flower import control
 from feduca.flower.folder import ServerFolder, read_server
 from feduca.flower.keys import Keys
 from feduca.flower.processes import Process, environment, leashed, listening
@@ -35,8 +37,16 @@ CALLS = {  # not register-node, unregister-node: who belongs is the server's to 
     *("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages"),
     *("get-run", "get-fab", "push-object", "pull-object", "confirm-message-received"),
 }
-LARGEST_LIST = 16 * 2**20  # bytes of a push-messages call; models travel apart from it, in push-object
+LONGEST, LONGEST_OBJECT = 16 * 2**20, 2**31  # bytes of a call; of push-object, in which models travel
+TOLD = {
+    "content-type",
+    "content-length",
+    "accept",
+    "accept-encoding",
+    "user-agent",
+}  # and flwr-*: nothing else is passed on
 HOP = {"host", "connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "date", "server"}
+HEADERS_S = 30.0  # seconds for a request's headers to arrive
 
 
 class Door:
@@ -64,7 +74,7 @@ class Door:
             age = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(signed)).total_seconds()
         except (KeyError, ValueError, TypeError):
             return 401, "not signed"
-        return self._judge(key, signature, signed, age)
+        return self._judge(key, signature, signed, age) or _too_long(path, headers)
 
     def _judge(self, key: bytes, signature: bytes, signed: str, age: float) -> tuple[int, str] | None:
         from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
@@ -87,6 +97,15 @@ class Door:
             return 401, f"a request of {name} for the second time"
         self._spent[mark] = now + self._late + self._early
         return None
+
+
+def _too_long(path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """A call says beforehand how long it is: then it cannot be two, and does not fill the SuperLink's memory."""
+    length = headers.get("content-length", "")
+    if "transfer-encoding" in headers or not re.fullmatch("[0-9]{1,12}", length):
+        return 411, "its length is not said"
+    most = LONGEST_OBJECT if path.endswith("/push-object") else LONGEST
+    return (413, f"{length} bytes, at most {most} are read") if int(length) > most else None
 
 
 def speaks_for_itself(body: bytes) -> bool:
@@ -114,17 +133,10 @@ def application(door: Door, inside: str, authority: Path) -> Any:
         base_url=f"https://{inside}",
         verify=ssl.create_default_context(cafile=str(authority)),
         timeout=httpx.Timeout(300.0, connect=10.0),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+        # Idle connections are let go before the SuperLink closes them (after 5 s): a request on a closed one would be lost.
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0),
         trust_env=False,
     )
-
-    async def whole(request: Request) -> bytes | None:
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LARGEST_LIST:
-                return None
-        return bytes(body)
 
     async def pass_on(request: Request) -> Response:
         path = request.url.path
@@ -134,19 +146,19 @@ def application(door: Door, inside: str, authority: Path) -> Any:
             log.warning("refused %s %r from %s: %s", request.method, path[:80], peer, why)
             if status == 401 and path.endswith(
                 "/activate-node"
-            ):  # Flower shows this where a SuperNode starts, and ends it
+            ):  # Flower shows it where a SuperNode starts, and ends it
                 say = why if "clock" in why else "the server does not know this silo's key"
-                return JSONResponse({"code": status, "detail": say}, 400)
-            return Response(status_code=status)
-        content: bytes | AsyncIterator[bytes] = request.stream()
-        if path.endswith("/push-messages"):
-            body = await whole(request)
-            if body is None or not speaks_for_itself(body):
-                log.warning("refused an answer that is too long or in another node's name")
-                return Response(status_code=413 if body is None else 403)
-            content = body
-        headers = [(name, value) for name, value in request.headers.items() if name not in HOP]
+                return JSONResponse({"code": status, "detail": say}, 400, closing)
+            return Response(status_code=status, headers=closing)
+        # Each header once, as the door read it.
+        headers = {name: request.headers[name] for name in request.headers if name in TOLD or name.startswith("flwr-")}
         try:
+            content = request.stream()
+            if path.endswith("/push-messages"):
+                content = await request.body()
+                if not speaks_for_itself(content):
+                    log.warning("refused an answer in another node's name")
+                    return Response(status_code=403, headers=closing)
             answer = await client.send(
                 client.build_request("POST", path, headers=headers, content=content), stream=True
             )
@@ -160,8 +172,30 @@ def application(door: Door, inside: str, authority: Path) -> Any:
             answer.aiter_raw(), answer.status_code, passed, background=BackgroundTask(answer.aclose)
         )
 
+    closing = {"connection": "close"}
     methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
     return Starlette(routes=[Route("/{path:path}", pass_on, methods=methods)])
+
+
+def protocol() -> type:
+    """uvicorn's plainest HTTP, which bounds the headers' length; a connection that brings no request in time is closed."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Brisk(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._look(self)
+
+        def _look(self, before: object) -> None:
+            if self.transport.is_closing():
+                return
+            if self.cycle is before and self.conn.their_state is h11.IDLE:  # no request has begun since the last look
+                self.transport.close()
+            else:
+                self.loop.call_later(HEADERS_S, self._look, self.cycle)
+
+    return Brisk
 
 
 def superlink(server: ServerFolder) -> Process:
@@ -182,12 +216,13 @@ async def _serve(server: ServerFolder) -> int:
 
     inner = superlink(server)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not listening("127.0.0.1", server.control):
             if not inner.running() or time.monotonic() > deadline:
                 log.error("the SuperLink does not start; see above")
                 return 1
             await asyncio.sleep(0.1)
+        control.settle(server)  # before a silo can ask: who is not registered yet is sent away and loses time
         front = uvicorn.Server(
             uvicorn.Config(
                 application(Door(Keys(server.path / "keys")), f"127.0.0.1:{server.control}", server.path / "ca.crt"),
@@ -195,6 +230,9 @@ async def _serve(server: ServerFolder) -> int:
                 port=server.port,
                 ssl_certfile=server.path / "server.crt",
                 ssl_keyfile=server.path / "server.key",
+                http=protocol(),
+                ws="none",
+                timeout_keep_alive=75,  # longer than SuperNodes keep idle connections, for the same reason as above
                 access_log=False,
                 log_level="warning",
                 lifespan="off",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -41,9 +42,18 @@ def environment(home: Path) -> dict[str, str]:
 
 def free_port() -> int:
     """A port on 127.0.0.1 that nobody uses just now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ones, below those that outgoing connections get: nobody takes one by chance before it is used."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = 10_000 + secrets.randbelow(22_000)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
 
 
 def listening(host: str, port: int, seconds: float = 1.0) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import shutil
+import socket
+import threading
+import time
 from base64 import b64decode, b64encode
 
 import pytest
@@ -14,9 +18,10 @@ from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
-from feduca.flower import certificates
+from feduca.flower import certificates, front
 from feduca.flower.front import Door, speaks_for_itself
 from feduca.flower.keys import Keys
+from feduca.flower.processes import free_port
 
 PULL = "/v1/fleet/pull-messages"
 P384 = int("ffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf581a0db248b0a77aecec196accc52973", 16)
@@ -41,6 +46,7 @@ def signed(place, name, *, late=0.0, claims=None):
         "flwr-public-key": b64encode(public_key_to_bytes(public)).decode(),  # type: ignore[arg-type]
         "flwr-timestamp": when,
         "flwr-signature": b64encode(sign_message(private, when.encode())).decode(),  # type: ignore[arg-type]
+        "content-length": "0",
     }
 
 
@@ -90,6 +96,66 @@ def test_strangers_impostors_and_damage(place):
         for junk in ("", "\x00", "AAAA", "é", "9" * 5000):
             status, _ = why(door.refuses("POST", PULL, signed(place, "north") | {name: junk}))
             assert status == 401, (name, junk)
+
+
+def test_a_call_says_beforehand_how_long_it_is(place):
+    """Then no second one can hide in it, and nobody fills the server's memory."""
+    door = Door(Keys(place / "keys"))
+    for length, path, status in (
+        *((junk, PULL, 411) for junk in ("", "-1", "+1", "1, 1", "0x1", "٣", "9" * 13)),
+        (str(front.LONGEST + 1), PULL, 413),
+        (str(front.LONGEST + 1), "/v1/fleet/push-object", None),
+        (str(front.LONGEST_OBJECT + 1), "/v1/fleet/push-object", 413),
+    ):
+        answer = door.refuses("POST", path, signed(place, "north") | {"content-length": length})
+        assert (answer and answer[0]) == status, (length, path)
+    chunked = signed(place, "north") | {"transfer-encoding": "chunked"}
+    assert why(door.refuses("POST", PULL, chunked))[0] == 411
+
+
+@pytest.fixture
+def listener(monkeypatch):
+    """uvicorn with the front's protocol before an application that says who spoke to it."""
+    import uvicorn
+
+    monkeypatch.setattr(front, "HEADERS_S", 1.0)
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application, port=free_port(), http=front.protocol(), ws="none", log_level="error", lifespan="off"
+        )
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.config.port
+    server.should_exit = True
+    thread.join(60)
+
+
+def test_whoever_brings_no_request_is_cut_off(listener):
+    """Nothing at all, half a request, headers without an end; a silo that asks again and again is not."""
+
+    def spoken(sent: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", listener), 60) as one:
+            one.sendall(sent)
+            with contextlib.suppress(ConnectionResetError):
+                return b"".join(iter(lambda: one.recv(4096), b""))  # until the other end closes
+        return b""
+
+    assert spoken(b"") == b""
+    assert spoken(b"POST / HTTP/1.1\r\nHost: x\r\nX: ") == b""
+    assert spoken(b"POST / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000)[:12] in (b"HTTP/1.1 400", b"")
+    with socket.create_connection(("127.0.0.1", listener), 60) as one:
+        for _ in range(8):
+            one.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            assert one.recv(4096).startswith(b"HTTP/1.1 204")
+            time.sleep(0.3)
 
 
 def test_a_clock_that_is_off_is_named(place):
