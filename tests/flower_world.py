@@ -1,4 +1,8 @@
-"""A real SuperLink and real SuperNodes on 127.0.0.1, for integration tests. Everything started is ended by its own id."""
+"""A real SuperLink and real SuperNodes on 127.0.0.1, for integration tests. Everything started is ended by its own id.
+
+SuperNodes are supervised, as `start.sh` does it: one that is sent away comes back. Waits are long, for they end as soon as
+there is what they wait for; nothing here measures time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 
 from feduca.flower import approval, control, deploy
 from feduca.flower import folder as folders
-from feduca.flower.processes import Process, free_port, supervise
+from feduca.flower.processes import Process, free_ports, supervise
 from feduca.recipes.schema import load
 from feduca.runs.directory import without_none
 
@@ -29,16 +33,16 @@ class World:
         for file in (HERE / "flower_app" / "deployed.py", HERE / "numpy_task.py"):
             shutil.copy(file, own / file.name)
         names = [f"silo-{k}" for k in range(silos)]
-        ports = [free_port() for _ in range(silos + 2)]
+        ports = free_ports(silos + 2)
         address, control = f"127.0.0.1:{ports.pop()}", ports.pop()
         self.place = folder / "deployment"
-        settings = {"round-timeout": 60.0, "silos-timeout": 90.0}
+        settings = {"round-timeout": 120.0, "silos-timeout": 300.0}
         out = str(folder / "runs")
         where = {"address": address, "ports": ports, "control": control}
         folders.init(self.place, load(BASE), names, **where, app=own, out=out, settings=settings)
         self.superlink: Process | None = None
         self.nodes: dict[str, Process] = {}
-        self._kept: list[tuple[threading.Event, threading.Thread]] = []
+        self._kept: dict[str, tuple[threading.Event, threading.Thread]] = {}
 
     @property
     def server(self) -> folders.ServerFolder:
@@ -66,19 +70,28 @@ class World:
 
     def start(self) -> None:
         self.start_superlink()
-        control.register(self.server)
         for path in sorted((self.place / "silos").iterdir()):
             self.start_silo(path.name)
+
+    def wait_online(self, *names: str, seconds: float = 400.0) -> None:
+        """Until these silos (all, where none is named) are connected; else what each one's SuperNode says."""
+        wanted = names or [path.stem for path in (self.place / "server" / "keys").glob("*.pub")]
+        seen: dict[str, str] = {}
+        deadline = time.monotonic() + seconds
+        while any(seen.get(name) != "online" for name in wanted):
+            if time.monotonic() > deadline:
+                logs = [self.place / "silos" / name / "supernode.log" for name in wanted if seen.get(name) != "online"]
+                last = "\n".join(f"{log}:\n{log.read_text()[-2000:]}" for log in logs if log.is_file())
+                raise AssertionError(f"after {seconds:g} s of waiting for {', '.join(wanted)}: {seen}\n{last}")
+            time.sleep(0.2)
+            seen = control.registered(self.server)
 
     def start_superlink(self) -> None:
         self.superlink = deploy.start_superlink(self.server)
         deploy.wait_until_reachable(self.server, self.superlink)
 
     def start_silo(self, name: str) -> None:
-        self.nodes[name] = deploy.start_silo(folders.read_silo(self.place / "silos" / name))
-
-    def keep_silo(self, name: str) -> None:
-        """Under the supervisor, which starts it again whenever it ends."""
+        """Under the supervisor, which starts it again whenever it ends; `nodes` has the process that runs now."""
         stop, silo = threading.Event(), folders.read_silo(self.place / "silos" / name)
 
         def start() -> Process:
@@ -88,8 +101,15 @@ class World:
         thread = threading.Thread(
             target=supervise, args=(start,), kwargs={"stop": stop, "name": name, "longest_s": 4.0}
         )
+        self.nodes.pop(name, None)
         thread.start()
-        self._kept.append((stop, thread))
+        self._kept[name] = stop, thread
+        wait_for(lambda: name in self.nodes, 60, f"{name} to be started")
+
+    def stop_silo(self, name: str) -> None:
+        stop, thread = self._kept.pop(name)
+        stop.set()
+        thread.join(60)
 
     def mischief(self, name: str, plan: dict[str, str]) -> Path:
         state = self.place / "silos" / name / "state"
@@ -103,13 +123,12 @@ class World:
         return [json.loads(line) for line in path.read_text().splitlines()]
 
     def stop(self) -> None:
-        for stop, _ in self._kept:
+        for stop, _ in self._kept.values():
             stop.set()
-        for _, thread in self._kept:
-            thread.join(30)
-        for process in (*self.nodes.values(), self.superlink):
-            if process is not None:
-                process.stop(3)
+        for _, thread in self._kept.values():
+            thread.join(60)
+        if self.superlink is not None:
+            self.superlink.stop(3)
 
 
 def wait_for(what, seconds: float = 60.0, why: str = "") -> Any:

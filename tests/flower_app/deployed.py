@@ -48,7 +48,7 @@ def train(message: Message, context: Context) -> Message:
     what = json.loads(plan.read_text()).get(str(round)) if plan.is_file() else None
     if what in ("slow", "hang"):
         (folder / f"busy-{round}").write_text(str(os.getpid()))
-        time.sleep(6 if what == "slow" else 50)
+        time.sleep(15 if what == "slow" else 95)
     reply = honest(message, context)
     if what == "crash":
         raise RuntimeError("this silo's disk is full")

@@ -39,9 +39,8 @@ def world(tmp_path_factory):
     try:
         folders.add_silo(made.place, "spare", free_port())
         made.start()
-        # All four, the spare too: a count of three passes by unseen where the last two come up between two looks.
-        wait_for(lambda: set(control.registered(made.server).values()) == {"online"}, 180, "the silos")
-        made.nodes["spare"].stop()
+        made.wait_online()
+        made.stop_silo("spare")
         yield made
     finally:
         made.stop()
@@ -158,12 +157,12 @@ def test_a_changed_app_is_refused_before_it_is_imported_and_runs_once_approved(w
     """Sent by the server itself: the front does not help against that."""
     good = world.server.path / "app" / "deployed.py"
     mark, text = world.folder / "silo-was-here", good.read_text()
-    path = world.recipe({"rounds": 2}, silos_timeout=25.0)
+    path = world.recipe({"rounds": 2}, silos_timeout=60.0)
     good.write_text(f"{text}\nif 'silos' in os.getcwd():\n    open({str(mark)!r}, 'a').close()\n")
     number = deploy.submit(world.server)
     silos = [world.place / "silos" / f"silo-{k}" for k in range(3)]
     with pytest.raises(RunError, match="these came: none"):
-        deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=300)
+        deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=600)
     assert not mark.exists()
     for silo in silos:
         assert (silo / approval.PROPOSED).is_file()
@@ -176,8 +175,8 @@ def test_a_changed_app_is_refused_before_it_is_imported_and_runs_once_approved(w
     assert not (silos[0] / approval.PROPOSED).exists()
 
     good.write_text(text)  # and the federation goes on with the app that all approved
-    world.approve(world.server.path / "app")
-    result = deploy.run(world.server, seconds=400)
+    world.recipe({"rounds": 2}, silos_timeout=300.0)
+    result = deploy.run(world.server, seconds=900)
     assert result.summary["rounds"] == 2
     assert not mark.exists()
     assert path == result.run_dir
@@ -201,13 +200,11 @@ def test_a_revoked_silo_is_offline_at_once_and_a_new_key_brings_it_back(world):
     with Attacker(world, old) as thief:
         join = ActivateNodeRequest(public_key=thief.public, heartbeat_interval=30.0)
         assert status(thief.client.ActivateNode, join) == 400
-        assert wait_for(lambda: not node.running(), 90, "its SuperNode to be sent away")
+        assert wait_for(lambda: not node.running(), 300, "its SuperNode to be sent away")
         assert "silo-2" not in control.registered(world.server)
         assert feduca("deploy", "rotate", str(world.place), "silo-2").exit_code == 0
         assert status(thief.client.ActivateNode, join) == 400
-    node.stop()
-    world.start_silo("silo-2")
-    wait_for(lambda: control.registered(world.server).get("silo-2") == "online", 120, "the silo with its new key")
+    world.wait_online("silo-2")  # its supervisor has started it again, with the new key
 
 
 def test_a_stranger_who_is_registered_all_the_same_is_reported_and_put_out(world, tmp_path):
@@ -227,20 +224,20 @@ def test_a_stranger_who_is_registered_all_the_same_is_reported_and_put_out(world
 
 def test_killed_supervisors_leave_nothing_behind_and_scripts_need_no_environment(world):
     """kill -9 of the two supervisors, started by their scripts; then of the server app."""
-    world.nodes["silo-0"].stop()
+    world.stop_silo("silo-0")
     world.superlink.stop()  # the other SuperNodes wait for it
     started = {}
     try:
         server = world.server
         for name, path in (("server", server.path), ("silo-0", world.place / "silos" / "silo-0")):
             started[name] = subprocess.Popen([path / "start.sh"], env=BARE, cwd="/", stderr=subprocess.DEVNULL)
-        wait_for(lambda: deploy.reachable(server), 180, "start.sh of the server")
-        wait_for(lambda: control.registered(server).get("silo-0") == "online", 180, "start.sh of the silo")
+        wait_for(lambda: deploy.reachable(server), 400, "start.sh of the server")
+        world.wait_online("silo-0")
 
         world.mischief("silo-0", {"1": "hang"})
         path = world.recipe({"rounds": 3}, silos=1)
         runner = subprocess.Popen([server.path / "run.sh"], env=BARE, cwd="/", stderr=subprocess.PIPE, text=True)
-        app = wait_for(lambda: _app(server, path), 180, "the server app")
+        app = wait_for(lambda: _app(server, path), 400, "the server app")
         os.kill(app, signal.SIGKILL)
         began = time.monotonic()
         assert runner.wait(60) == 1

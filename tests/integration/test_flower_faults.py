@@ -36,13 +36,13 @@ def world(tmp_path, request):
 @pytest.mark.parametrize("world", [4], indirect=True)
 def test_silos_that_misbehave_and_strangers(world):
     """Wrong shape, NaN, an old round, another's name, an exception, silence; an impostor, an unregistered key, no CA."""
-    world.nodes["silo-3"].stop()
+    world.stop_silo("silo-3")
     impostor = world.place / "silos" / "silo-3" / "silo.toml"
     impostor.write_text(impostor.read_text().replace('name = "silo-3"', 'name = "silo-0"'))
     world.start_silo("silo-3")
     what = {"2": "shape", "3": "nan", "4": "old round", "5": "another's name", "6": "crash", "7": "hang"}
     world.mischief("silo-2", what)
-    path = world.recipe({"rounds": 8}, round_timeout=45.0, patience=1, silos=3)
+    path = world.recipe({"rounds": 8}, round_timeout=90.0, patience=1, silos=3)
     number = deploy.submit(world.server)
 
     # While it runs: a silo whose key nobody registered, and one that trusts another authority.
@@ -56,13 +56,13 @@ def test_silos_that_misbehave_and_strangers(world):
         (strange / "silo.toml").write_text(text.replace("silo-0", name).replace(str(port), str(free_port())))
         certificates.make_silo_key(strange) if name == "unregistered" else certificates.make_ca(strange)
         world.start_silo(name)
-    refused = world.nodes["unregistered"]
-    assert wait_for(lambda: refused.returncode, 120, "the unregistered SuperNode to be refused") != 0
-    log = world.place / "silos" / "without-ca" / "supernode.log"
-    wait_for(lambda: "certificate verify failed" in log.read_text().lower(), 120, "the wrong authority to be noticed")
+    for name, words in (("unregistered", "does not know this silo's key"), ("without-ca", "certificate verify failed")):
+        log = world.place / "silos" / name / "supernode.log"
+        wait_for(lambda log=log, words=words: words in log.read_text().lower(), 300, f"{name} to be refused")
+        world.stop_silo(name)
     assert set(control.registered(world.server)) == {f"silo-{k}" for k in range(4)}
 
-    deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=400)
+    deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=1200)
     seen, why = statuses(path), reasons(path)
     assert [row[2] for row in seen[1:5]] == [REFUSED] * 4
     wanted = ["asked was one of 4 floats", "not finite", "round is 3, expected 4", "'silo-0', asked was 'silo-2'"]
@@ -75,7 +75,7 @@ def test_silos_that_misbehave_and_strangers(world):
         assert not file.is_file() or "disk is full" not in file.read_text()
     assert "disk is full" in str(world.log("silo-2"))
     assert seen[6][2] == ABSENT
-    assert "no answer within 45 s" in why[6][2]
+    assert "no answer within 90 s" in why[6][2]
     assert "it calls itself 'silo-0' and holds the key of 'silo-3'" in events(path)
     assert all(len(row) == 3 for row in seen)
     assert all(word in ANSWERED for row in seen for word in row[:2])  # nobody else was held up
@@ -88,32 +88,23 @@ def test_silos_that_misbehave_and_strangers(world):
     assert all(np.isfinite(row["alpha"]).all() for row in clients)
 
 
-def test_a_supernode_killed_mid_round_comes_back_with_its_memory(tmp_path):
-    world = World(tmp_path)  # not the fixture: one of its silos is supervised
-    try:
-        world.start_superlink()
-        control.register(world.server)
-        for name in ("silo-0", "silo-2"):
-            world.start_silo(name)
-        world.keep_silo("silo-1")
-        state = world.mischief("silo-1", {"2": "slow"})
-        path = world.recipe({"rounds": 9}, round_timeout=90.0)
-        number = deploy.submit(world.server)
-        wait_for(lambda: (state / "busy-2").exists(), 120, "silo-1 to train in round 2")
-        world.mischief("silo-1", {})
-        world.nodes["silo-1"].kill()
-        deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=400)
-        seen = [row[1] for row in statuses(path)]
-        assert seen[0] == JOINED
-        assert seen[1] == ABSENT
-        assert seen[-1] in ANSWERED, seen
-        # Back, it went on from the model it had: nobody is ever asked to start over.
-        mine = [entry for entry in world.log("silo-1") if entry["decision"] in ANSWERED]
-        assert mine[0]["reason"] == "no model of its own yet"
-        assert all(entry["accuracy"]["own"] is not None for entry in mine[1:])
-        assert len(mine) == sum(word in ANSWERED for word in seen)
-    finally:
-        world.stop()
+def test_a_supernode_killed_mid_round_comes_back_with_its_memory(world):
+    state = world.mischief("silo-1", {"2": "slow"})
+    path = world.recipe({"rounds": 9}, round_timeout=90.0)
+    number = deploy.submit(world.server)
+    wait_for(lambda: (state / "busy-2").exists(), 300, "silo-1 to train in round 2")
+    world.mischief("silo-1", {})
+    world.nodes["silo-1"].kill()
+    deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=1200)
+    seen = [row[1] for row in statuses(path)]
+    assert seen[0] == JOINED
+    assert seen[1] == ABSENT
+    assert seen[-1] in ANSWERED, seen
+    # Back, it went on from the model it had: nobody is ever asked to start over.
+    mine = [entry for entry in world.log("silo-1") if entry["decision"] in ANSWERED]
+    assert mine[0]["reason"] == "no model of its own yet"
+    assert all(entry["accuracy"]["own"] is not None for entry in mine[1:])
+    assert len(mine) == sum(word in ANSWERED for word in seen)
 
 
 def test_server_app_and_superlink_killed(world, monkeypatch):
@@ -124,7 +115,7 @@ def test_server_app_and_superlink_killed(world, monkeypatch):
     path = world.recipe(METHODS["feduca"])
     state = world.mischief("silo-0", {"2": "slow", "4": "slow"})
     deploy.submit(world.server)
-    wait_for(lambda: (state / "busy-2").exists(), 120, "round 2")
+    wait_for(lambda: (state / "busy-2").exists(), 300, "round 2")
     assert world.superlink is not None
     for pid, _ in descendants(world.superlink.pid):
         if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -134,7 +125,7 @@ def test_server_app_and_superlink_killed(world, monkeypatch):
         raise AssertionError("no server app to kill")
 
     number = deploy.submit(world.server)  # goes on after round 1
-    wait_for(lambda: (state / "busy-4").exists(), 120, "round 4")
+    wait_for(lambda: (state / "busy-4").exists(), 300, "round 4")
     world.superlink.kill()
     assert len(statuses(path)) == 3
     world.start_superlink()
@@ -146,7 +137,7 @@ def test_server_app_and_superlink_killed(world, monkeypatch):
         env=environment(world.folder / "home"),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)

@@ -138,7 +138,7 @@ def test_over_real_supernodes(tmp_path):
         world.start()
         for method, settings in METHODS.items():
             path = world.recipe(settings)
-            result = deploy.run(world.server, seconds=240)
+            result = deploy.run(world.server, seconds=900)
             assert result.summary["rounds"] == 6, method
             check_same(settings, path)
             # Every decision stands in the silo's own log, too.
