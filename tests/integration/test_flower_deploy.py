@@ -334,6 +334,14 @@ def test_an_app_is_approved_by_its_difference(tmp_path):
     assert feduca("deploy", "approve", str(silo), "--yes").exit_code == 0
     assert folders.read_silo(silo).app == approval.fingerprint(changed)
     assert approval.judge(silo, changed)
+    # Nor is a change of what ends a line nothing: behind a form feed a comment goes on, behind a line feed it does not.
+    for comment in ("# \x0cimport os", "# \nimport os"):
+        (code / "comment.py").write_text(comment)
+        shown = approval.difference(silo, approval.bundle(code))
+        assert ("+# \\x0cimport os" if "\x0c" in comment else "+import os") in shown
+        approval.approve(silo, approval.bundle(code))
+    (code / "numpy.py").touch()  # not even a file of no length
+    assert "+++ proposed/numpy.py" in approval.difference(silo, approval.bundle(code))
     text = (silo / "silo.toml").read_text()
     (silo / "silo.toml").write_text("\n".join(line for line in text.splitlines() if not line.startswith("app")))
     assert not approval.judge(silo, changed)  # nothing is approved where nothing is said
@@ -345,6 +353,18 @@ def test_a_section_that_nobody_reads_is_refused(tmp_path):
     path.write_text(path.read_text() + '\n[confg]\ndata = "/srv/north.csv"\n')
     with pytest.raises(InputError, match="has an entry or section 'confg' that nobody reads; it knows name, superlink"):
         folders.read_silo(path.parent)
+    for line, words in (
+        ('folder = "/srv"', "folder = '/srv', which feduca itself tells the app"),
+        ("data = [1, 2]", r"'data' = \[1, 2\]; write a number"),
+        ("data = '/srv/\"x\".csv'", "a text without double quotes"),
+        ('"my data" = "x"', "'my data' = 'x'"),
+    ):
+        feduca("deploy", "init", str(tmp_path / line[:5]), "--silos", "1")
+        path = tmp_path / line[:5] / "silos" / "silo-0" / "silo.toml"
+        path.write_text(f"{path.read_text()}{line}\n")
+        with pytest.raises(InputError, match=words):
+            folders.read_silo(path.parent)
+        shutil.rmtree(tmp_path / line[:5])
     with pytest.raises(InputError, match="bind is 'eth0'; write the IP address of one interface"):
         feduca("deploy", "init", str(tmp_path / "e"), "--silos", "1", "--bind", "eth0")
 

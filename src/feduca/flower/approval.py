@@ -90,12 +90,15 @@ def proposed(silo: Path) -> bytes:
 
 
 def difference(silo: Path, content: bytes) -> str:
-    """What approving `content` would change, as a unified diff; every character that does not print is spelled out."""
+    """What approving `content` would change, as a unified diff; every character that does not print is spelled out.
+
+    Lines end where Python's do: what only looks like a line's end, and may hide code in a comment, is spelled out as well.
+    """
     old = texts((silo / APPROVED).read_bytes()) if (silo / APPROVED).is_file() else {}
     new = texts(content)
     lines: list[str] = []
     for name in sorted({*old, *new}):
-        before, after = old.get(name, "").splitlines(), new.get(name, "").splitlines()
+        before, after = (of[name].split("\n") if name in of else [] for of in (old, new))
         lines += difflib.unified_diff(before, after, f"approved/{name}", f"proposed/{name}", lineterm="")
     return "\n".join(map(_printable, lines))
 

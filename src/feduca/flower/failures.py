@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import logging
 import re
@@ -32,8 +31,9 @@ class SiloFailure(Exception):
 
 def called(module: str, name: str) -> str:
     """An exception's name where everybody knows it; an app could put anything into the name of its own."""
-    known = module.partition(".")[0] in _PACKAGES if module not in ("", "builtins") else hasattr(builtins, name)
-    return name if known and re.fullmatch("[A-Za-z]{1,40}", name) else "Exception"
+    known = module in ("", "builtins") or module.partition(".")[0] in _PACKAGES
+    there = getattr(sys.modules.get(module or "builtins"), name, None) if known else None
+    return name if isinstance(there, type) and re.fullmatch("[A-Za-z]{1,40}", name) else "Exception"
 
 
 def note(folder: Path | str, name: str, text: str, **about: Any) -> str:

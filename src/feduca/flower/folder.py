@@ -181,6 +181,7 @@ def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str,
     server, silo = read_server(folder), folder / "silos" / name
     if not silo.parent.is_dir():
         raise InputError(f"{folder} has no silos/; add a silo where `feduca deploy init` was run, not on the server")
+    _check_config(silo / "silo.toml", config or {})
     if silo.exists():
         raise InputError(f"{silo} is there already; choose another name, or remove it first")
     port = port or 9094 + sum(1 for _ in (folder / "silos").iterdir())
@@ -252,6 +253,7 @@ def read_silo(path: Path) -> SiloFolder:
     """DIR/silos/NAME."""
     tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"), ("app",))
     _host(tree["superlink"])
+    _check_config(path / "silo.toml", tree["config"])
     head = tree["name"], tree["superlink"], int(tree["port"]), str(tree.get("app", ""))
     return SiloFolder(path.absolute(), *head, dict(tree["config"]))
 
@@ -263,6 +265,21 @@ def _check_bind(address: str) -> None:
         raise ConfigError(
             f"bind is {address!r}; write the IP address of one interface, for instance 10.0.0.5, or 0.0.0.0 for all"
         ) from None
+
+
+def _check_config(path: Path, config: dict[str, Any]) -> None:
+    """What Flower hands on from a SuperNode's command line; it drops part of other names, and ends at other values."""
+    for name, value in config.items():
+        if name in ("silo", "folder"):
+            raise InputError(
+                f"{path}: [config] says {name} = {value!r}, which feduca itself tells the app; choose another name"
+            )
+        short = isinstance(value, (bool, int, float)) or (isinstance(value, str) and '"' not in value)
+        if not short or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+            raise InputError(
+                f"{path}: [config] says {name!r} = {value!r}; write a number, true, false or a text without double quotes, under"
+                " a name of letters, digits, '-', '_' and '.'"
+            )
 
 
 def _check_name(name: str) -> None:

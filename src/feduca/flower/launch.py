@@ -5,8 +5,8 @@ SuperNode looks at an app before anything of it is unpacked or run, and at error
     python -m feduca.flower.launch supernode SILO_FOLDER ARGUMENTS
 
 The guard stands in the SuperNode's own process, between the arrival of a run's app and its being kept for the processes that will
-run it, at the place where Flower verifies publishers. It enforces that only approved bytes are installed and started. It does not
-watch what approved code does.
+run it, at the place where Flower verifies publishers. It enforces that only approved bytes are installed and started. The name of
+their folder comes from the bundle itself, not from the server. It does not watch what approved code does.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _TRUSTED = {"feduca": "the app's fingerprint"}  # not empty: Flower then verifie
 
 def guard(silo: Path) -> None:
     """Let this process's SuperNode accept approved apps only. Fails where Flower has no such place any more."""
+    from flwr.common.config import get_fab_config, get_metadata_from_config
     from flwr.supercore.constant import TaskType
     from flwr.supernode import start_client_internal as flower
 
     pull, verify = flower._pull_and_store_message, flower._verify_fab
     assert callable(pull)
     assert callable(verify)
-    agents: set[int] = set()  # runs that ask for an agent: a program that was never part of what was approved
 
     def guarded(*, get_run: Any, get_fab: Any, trusted_entities: Any, **rest: Any) -> int | None:
+        runs: dict[int, Any] = {}
+
         def checked_run(number: int) -> Any:
-            run = get_run(number)
-            if run.primary_task_type == TaskType.AGENT_APP:
-                agents.add(number)
-            return run
+            runs[number] = get_run(number)
+            return runs[number]
 
         def checked_fab(wanted: str, number: int) -> Any:
-            fab = get_fab(wanted, number)
-            seen = hashlib.sha256(fab.content).hexdigest()
-            good = number not in agents and approval.judge(silo, fab.content)
-            fab.hash_str, fab.verifications = (
-                seen,
-                {"valid_license": "looked at here", "good": "true" if good else "false"},
-            )
+            fab, run = get_fab(wanted, number), runs[number]
+            agent = run.primary_task_type == TaskType.AGENT_APP  # a program that was never part of what was approved
+            good = not agent and approval.judge(silo, fab.content)
+            fab.hash_str = run.fab_hash = hashlib.sha256(fab.content).hexdigest()
+            if good:  # else one that was approved earlier could run under this one's content, or from another folder
+                run.fab_id, run.fab_version = get_metadata_from_config(get_fab_config(fab.content))
+            fab.verifications = {"valid_license": "looked at here", "good": "true" if good else "false"}
             return fab
 
         return pull(get_run=checked_run, get_fab=checked_fab, trusted_entities=_TRUSTED, **rest)

@@ -33,6 +33,8 @@ def test_a_class_of_the_apps_own_has_no_name_outside():
     assert called("clinic.reading", "Mrs_Example") == "Exception"
     assert called("", "MrsExample") == "Exception"
     assert called("feduca.x", "Patient1950") == "Exception"
+    forged = type("MrsExample", (Exception,), {"__module__": "feduca.errors"})  # built from what was in a cell
+    assert called(forged.__module__, forged.__name__) == "Exception"
 
 
 def test_an_error_that_cannot_be_printed_or_logged_tells_nothing_either(tmp_path):
