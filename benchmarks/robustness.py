@@ -1,6 +1,6 @@
 """What robustness costs and buys: the figures of docs/robustness.md and SECURITY.md.
 
-    python benchmarks/robustness.py [faults|outliers|attack|disclosure|checkpoints|plausibility|all] [--smoke]
+    python benchmarks/robustness.py [faults|outliers|natural|attack|disclosure|checkpoints|plausibility|all] [--smoke]
     python benchmarks/robustness.py tables
 
 Writes `benchmarks/results/robustness.json` (each part replaces its own entry); `--smoke` runs all of it small and writes nothing.
@@ -392,20 +392,57 @@ def outliers(smoke: bool) -> dict[str, Any]:
             for seed in [0] if smoke else [0, 1, 2]:
                 settings = {"task.clients": 3, "task.classes_per_client": 10, "rounds": rounds, "gate.outlier": factor}
                 settings |= {"mechanism.name": "fedavg", "participation.rule": "always"}
-                experiment = build(api.recipe({}, settings, seed=seed), seed)
-                task, inner = experiment.task, experiment.federation
-                federation = inner if length is None else _Useless(inner, length, start)
-                steps = loop.steps(experiment.server, experiment.theta, task.examples, federation, evaluate=task.test)
-                ends.append([record.accuracy for record, _, _ in steps][-1])
+                ends.append(_end(api.recipe({}, settings, seed=seed), length, start))
             name = "none" if length is None else f"{length:g}"
             attacked.setdefault(name, {})["bound" if factor else "off"] = _mean_std(ends)
             print(name, factor, ends, flush=True)
     return {"rounds": rounds, "since": start, "sizes": list(SIZES), "honest": honest, "attacked": attacked}
 
 
+def _end(recipe: Any, length: float | None, since: int) -> float:
+    """Test accuracy after the last round, where the last silo sends a useless update of this length."""
+    experiment = build(recipe, recipe.seeds[0])
+    task, inner = experiment.task, experiment.federation
+    federation = inner if length is None else _Useless(inner, length, since)
+    steps = loop.steps(experiment.server, experiment.theta, task.examples, federation, evaluate=task.test)
+    return [record.accuracy for record, _, _ in steps][-1]
+
+
+NATURAL = ("heart", "randhie", "vowel", "azpro", "insteval")  # those that are quick, with their settings in `real`
+RULES = ("forced", "fedavg, Eq. 1", "feduca-fresh, Eq. 2")
+
+
+def natural(smoke: bool) -> dict[str, Any]:
+    """The same where nature dealt the silos: honest runs with and without the bound, and one silo that sends nonsense."""
+    from feduca.studies.cells import cells
+
+    rounds, start = (3, 2) if smoke else (30, 21)
+    honest: dict[str, Any] = {}
+    attacked: dict[str, Any] = {}
+    keep = {"data": NATURAL[2:3] if smoke else NATURAL, "method": RULES}
+    for cell in cells(api.recipe("real"), keep):
+        data, method = cell.labels["data"], cell.labels["method"]
+        recipe = cell.recipe.with_settings({"rounds": rounds, "seeds": [0], "alone": False})
+        bound, off = recipe, recipe.with_settings({"gate.outlier": 0.0})
+        row: dict[str, float] = {
+            "off": _end(off, None, start),
+            "bound": _end(bound, None, start),
+            "longest": _longest(recipe),
+        }
+        honest.setdefault(data, {})[method] = row
+        print(data, method, row, flush=True)
+        if method == RULES[0]:
+            for length in filter(None, USELESS):
+                row = {"off": _end(off, length, start), "bound": _end(bound, length, start)}
+                attacked.setdefault(data, {})[f"{length:g}"] = row
+                print(data, length, row, flush=True)
+    return {"rounds": rounds, "since": start, "honest": honest, "attacked": attacked}
+
+
 PARTS = {
     "faults": faults,
     "outliers": outliers,
+    "natural": natural,
     "attack": attack,
     "disclosure": disclosure,
     "checkpoints": checkpoints,
@@ -479,6 +516,31 @@ def tables() -> None:
                 [
                     [name, _percent(row["off"]), _percent(row["bound"])]
                     for name, row in whole["outliers"]["attacked"].items()
+                ],
+            ),
+            "natural": markdown(
+                [
+                    "silos",
+                    "longest honest update",
+                    "honest, no bound",
+                    "bound",
+                    "18, no bound",
+                    "bound",
+                    "5.6e+06, no bound",
+                    "bound",
+                ],
+                [
+                    [
+                        data,
+                        f"{max(row['longest'] for row in rows.values()):.2f} times",
+                        *(f"{100 * rows['forced'][how]:.1f}" for how in ("off", "bound")),
+                        *(
+                            f"{100 * row[how]:.1f}"
+                            for row in whole["natural"]["attacked"][data].values()
+                            for how in row
+                        ),
+                    ]
+                    for data, rows in whole["natural"]["honest"].items()
                 ],
             ),
             "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import time
+from base64 import b64encode
 from pathlib import Path
 
 import httpx
@@ -125,6 +129,59 @@ def test_from_outside_there_is_no_control_no_runtime_and_no_registration(world):
     assert "404" in done.stdout + done.stderr
     assert not mark.exists()
     assert {node.node_id for node in control.nodes(world.server)} == before
+
+
+def test_no_request_line_and_no_framing_reaches_past_a_silos_calls(world):
+    """With a registered silo's own signatures; `stop-run` stands for everything behind the front."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+
+    private = load_ssh_private_key((world.place / "silos" / "spare" / "key").read_bytes(), None)
+    public = b64encode(public_key_to_bytes(private.public_key()))  # type: ignore[arg-type]
+    context = ssl.create_default_context(cafile=str(world.server.path / "ca.crt"))
+
+    def answers(line: str, *headers: str, body: bytes = b"") -> list[bytes]:
+        when = dt.datetime.now(dt.UTC).isoformat().encode()
+        sealed = b64encode(sign_message(private, when))  # type: ignore[arg-type]
+        head = [line, "Host: x", "Content-Type: application/protobuf", *headers]
+        keys = (b"flwr-public-key: " + public, b"flwr-timestamp: " + when, b"flwr-signature: " + sealed)
+        with (
+            socket.create_connection(world.server.local, 60) as plain,
+            context.wrap_socket(plain, server_hostname=world.server.local[0]) as one,
+        ):
+            one.sendall(b"\r\n".join([*(text.encode() for text in head), *keys, b"", body]))
+            said = b"".join(iter(lambda: one.recv(4096), b""))
+        return re.findall(rb"^HTTP/1.1 (\d+)", said, re.MULTILINE)
+
+    fleet, past = "/v1/fleet/", "control/stop-run"
+    for path in (
+        *(f"/v1/{past}", f"//v1/{past}", f"{fleet}../{past}", f"{fleet}%2e%2e/{past}", f"{fleet}..%2f{past}"),
+        *(f"{fleet}pull-messages/../../{past}", f"{fleet}pull-messages%2f..%2f..%2f{past}", f"{fleet}/pull-messages"),
+        *(f"https://{world.server.address}/v1/{past}", f"https://127.0.0.1:{world.server.control}/v1/{past}", "*"),
+        *(f"{fleet}pull-messages%00", f"{fleet}pull-messages;/../../{past}", "/V1/FLEET/pull-messages"),
+    ):
+        assert answers(f"POST {path} HTTP/1.1", "Content-Length: 0", "Connection: close") == [b"404"], path
+    inner = f"POST /v1/{past} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+    call = f"POST {fleet}pull-messages HTTP/1.1"
+    for headers, body in (
+        (("Content-Length: 5", "Transfer-Encoding: chunked"), b"0\r\n\r\n" + inner),
+        (("Transfer-Encoding: chunked",), b"0\r\n\r\n" + inner),
+        (("Transfer-Encoding: chunked", "Transfer-Encoding: identity"), b"0\r\n\r\n" + inner),
+        (("Content-Length: 0", f"Content-Length: {len(inner)}"), inner),
+        (("Content-Length: 99999999999",), inner),
+        (("Content-Length: -1",), inner),
+        ((), inner),
+    ):
+        assert set(answers(call, *headers, body=body)) <= {b"400", b"411", b"413", b"404"}, headers
+    for line in (
+        f"CONNECT 127.0.0.1:{world.server.control} HTTP/1.1",
+        "PRI * HTTP/2.0",
+        f"GET {fleet}pull-messages HTTP/1.1",
+    ):
+        assert b"200" not in answers(line, "Content-Length: 0", "Connection: close", "Upgrade: h2c"), line
+    assert (
+        f"{past} HTTP" not in (world.server.path / "superlink.log").read_text()
+    )  # as the SuperLink logs what it hears
 
 
 def test_keys_that_are_not_registered_replays_and_other_nodes_names(world, tmp_path):

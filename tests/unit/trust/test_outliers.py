@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,6 +166,17 @@ def test_honest_runs_are_the_same_to_the_bit():
         with_it, without = simulated(None, 5.0, rule), simulated(None, 0.0, rule)
         assert all(np.array_equal(a[2].theta, b[2].theta) for a, b in zip(with_it, without))
         assert not any(clients.advice for _, clients, _ in with_it)
+
+
+def test_the_committed_runs_on_natural_silos_are_the_same_with_the_bound_and_bounded_under_attack():
+    """What docs/robustness.md says below its table."""
+    result = Path(__file__).parents[3] / "benchmarks" / "results" / "robustness.json"
+    found = json.loads(result.read_text(encoding="utf-8"))["natural"]
+    assert all(row["off"] == row["bound"] for rows in found["honest"].values() for row in rows.values())
+    for data, rows in found["attacked"].items():
+        honest = found["honest"][data]["forced"]["off"]
+        assert all(row["bound"] > honest - 0.01 for row in rows.values())
+        assert all(row["off"] < row["bound"] - 0.04 for row in rows.values())
 
 
 class App:
