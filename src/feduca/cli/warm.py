@@ -1,4 +1,4 @@
-"""`python -m feduca.cli.warm`: compile solver and training once, so that no run of a later process has to.
+"""`python -m feduca.cli.warm`: compile solver, weights of mixtures and training once, so that no run of a later process has to.
 
 numba keeps the machine code next to the installed package (or in the user's cache directory where that is read-only).
 """
@@ -10,7 +10,7 @@ import time
 
 
 def warm() -> float:
-    """Solve one small program per compiled curve type, train one small perceptron; the seconds it took."""
+    """Solve one small program per compiled curve type, weigh two models, train one small perceptron; the seconds it took."""
     started = time.perf_counter()
     solver()
     training()
@@ -18,6 +18,9 @@ def warm() -> float:
 
 
 def solver() -> None:
+    import numpy as np
+
+    from feduca.client.simplex import likeliest
     from feduca.core.utility import Quadratic, Spline, nodes
     from feduca.program import allocate
     from feduca.program.instances import draw
@@ -27,6 +30,7 @@ def solver() -> None:
     r, weights = nodes(8)
     curves = Quadratic().value(program["zeta"], r[:, None]).T
     allocate(Spline().fit(r, curves, weights), program["gamma"], program["s"], family="spline")
+    likeliest(np.full((1, 2, 2), 0.5), np.ones((1, 2)))
 
 
 def training() -> None:
@@ -40,4 +44,4 @@ def training() -> None:
 
 
 if __name__ == "__main__":
-    print(f"feduca: solver and training compiled and cached in {warm():.1f} s", file=sys.stderr)
+    print(f"feduca: solver, mixtures and training compiled and cached in {warm():.1f} s", file=sys.stderr)

@@ -4,12 +4,14 @@
 
 L is convex. Because g_m(w) = sum_i a_i p_im / (p_i w) satisfies w g = 1 everywhere, adding sum w in place of the constraint
 has the same minimum, and a primal-dual interior-point method then needs one M x M system per step (M is two to four here). For
-any w on the simplex L(w) - L* <= log max_m g_m: that is the certificate, and the iteration ends when it says 1e-9.
+any w on the simplex L(w) - L* <= log max_m g_m: that is the certificate, and the iteration ends when it says 1e-9. As g scales
+with 1/w, one pass over the examples gives the certificate of a step and what the next one needs.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from feduca.types import Floats
 
@@ -18,37 +20,86 @@ STEPS = 100  # about 15 are taken
 
 
 def likeliest(p: Floats, a: Floats) -> tuple[Floats, Floats]:
-    """For B problems at once: weights `[B, M]` of likelihoods `p[B, n, M]`, and certificates `[B]`.
+    """For B problems: weights `[B, M]` of likelihoods `p[B, n, M]`, and certificates `[B]`.
 
-    `a[B, n]` are the examples' own weights; padding has 0. A model whose column is 0 throughout gets no weight.
+    `a[B, n]` are the examples' own weights; padding has 0 and leaves no trace. A model whose column is 0 gets no weight.
     """
-    b, _, m = p.shape
-    a = a / np.maximum(a.sum(1, keepdims=True), 1e-300)
-    top = p.max(2, keepdims=True)
-    p = np.where((a[:, :, None] > 0) & (top > 0), p / np.where(top > 0, top, 1.0), 1.0)  # scales of rows do not matter
-    w, z = np.full((b, m), 1 / m), np.ones((b, m))
-    best, gap = w, _gap(p, a, w)
-    for _ in range(STEPS):
-        if (gap <= GAP).all():
-            break
-        mu = 0.1 * (w * z).sum(1, keepdims=True) / m
-        ratio = p / (p @ w[:, :, None])  # [B, n, M]
-        slope = 1 - (a[:, None] @ ratio)[:, 0]
-        curvature = np.swapaxes(ratio * a[:, :, None], 1, 2) @ ratio
-        step = np.linalg.solve(curvature + (z / w)[:, :, None] * np.eye(m), (mu / w - slope)[:, :, None])[:, :, 0]
-        dual = mu / w - z - z / w * step
-        w, z = w + _length(w, step) * step, z + _length(z, dual) * dual
-        found = np.where(gap > GAP, _gap(p, a, w), np.inf)  # whoever is done waits for the others and stays as it is
-        best, gap = np.where((found < gap)[:, None], w, best), np.minimum(found, gap)
-    return best / best.sum(1, keepdims=True), gap
+    weights, gaps = np.empty((len(p), p.shape[2])), np.empty(len(p))
+    _solve(np.ascontiguousarray(p, np.float64), np.ascontiguousarray(a, np.float64), weights, gaps)
+    return weights, gaps
 
 
-def _length(at: Floats, step: Floats) -> Floats:
-    """How far each problem may go and stay inside."""
-    room = np.where(step < 0, -at / np.where(step < 0, step, -1.0), np.inf).min(1, keepdims=True)
-    return np.minimum(1.0, 0.99 * room)
+@njit(nogil=True, cache=True)
+def _solve(p, a, weights, gaps):  # pragma: no cover (compiled)
+    """All problems, one after another, into `weights` and `gaps`."""
+    m = p.shape[2]
+    g, system = np.empty(m), np.empty((m, m))
+    for k in range(len(p)):
+        rows, share = _scaled(p[k], a[k])
+        w, z = np.full(m, 1 / m), np.ones(m)
+        gaps[k] = np.inf
+        for step in range(STEPS + 1):
+            _pass(rows, share, w, g, system)
+            gap = np.log(max(w.sum() * g.max(), 1.0))
+            if gap < gaps[k]:
+                gaps[k] = gap
+                weights[k] = w
+            if gaps[k] <= GAP or step == STEPS:
+                break
+            mu = 0.1 * (w * z).sum() / m
+            for j in range(m):
+                system[j, j] += z[j] / w[j]
+            along = np.linalg.solve(system, mu / w - (1 - g))
+            dual = mu / w - z - z / w * along
+            w += _length(w, along) * along
+            z += _length(z, dual) * dual
+        weights[k] /= weights[k].sum()
 
 
-def _gap(p: Floats, a: Floats, w: Floats) -> Floats:
-    w = w / w.sum(1, keepdims=True)
-    return np.log(np.maximum((a[:, None] @ (p / (p @ w[:, :, None])))[:, 0].max(1), 1.0))
+@njit(nogil=True, cache=True)
+def _scaled(p, a):  # pragma: no cover (compiled)
+    """Examples that count `[M, n]`, each by its largest likelihood (scales do not matter), and their shares."""
+    n, m = (a > 0).sum(), p.shape[1]
+    rows, share = np.ones((m, n)), np.empty(n)
+    at, total = 0, a.sum()
+    for i in range(len(a)):
+        if a[i] > 0:
+            top = p[i].max()
+            if top > 0:
+                rows[:, at] = p[i] / top
+            share[at] = a[i] / total
+            at += 1
+    return rows, share
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _pass(rows, share, w, g, curvature):  # pragma: no cover (compiled)
+    """The sums over examples at w: `g` and the curvature of L. Loops run along examples, several in one instruction."""
+    m, n = rows.shape
+    inverse, ratio = np.zeros(n), np.empty((m, n))
+    for j in range(m):
+        for i in range(n):
+            inverse[i] += rows[j, i] * w[j]
+    for i in range(n):
+        inverse[i] = 1 / inverse[i]
+    for j in range(m):
+        total = 0.0
+        for i in range(n):
+            ratio[j, i] = rows[j, i] * inverse[i]
+            total += share[i] * ratio[j, i]
+        g[j] = total
+        for other in range(j + 1):
+            total = 0.0
+            for i in range(n):
+                total += share[i] * ratio[j, i] * ratio[other, i]
+            curvature[j, other] = curvature[other, j] = total
+
+
+@njit(nogil=True, cache=True)
+def _length(at, step):  # pragma: no cover (compiled)
+    """How far one may go and stay inside."""
+    length = 1.0
+    for j in range(len(at)):
+        if step[j] < 0:
+            length = min(length, -0.99 * at[j] / step[j])
+    return length
