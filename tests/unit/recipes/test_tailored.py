@@ -27,7 +27,8 @@ def test_its_silos_learn_from_what_the_quickstarts_learn_from():
     forced = next(cell for cell in cells(load("tailored")) if cell.label == "forced in")
     theirs = next(cell for cell in cells(load("quickstart")) if cell.label == "everybody forced in")
     ours = [feduca.run(cell.recipe.with_settings(SMALL), rounds=2) for cell in (forced, theirs)]
-    assert ours[0].theta is not None and ours[1].theta is not None
+    assert ours[0].theta is not None
+    assert ours[1].theta is not None
     np.testing.assert_array_equal(ours[0].theta, ours[1].theta)
     assert ours[0].summary["accuracy"] == ours[1].summary["accuracy"]
 
