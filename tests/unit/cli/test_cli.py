@@ -177,7 +177,10 @@ BAD = {
     "bad row": (["compare", "bad-row.toml"], r"delat"),
     "unwritable": (["run", "--out", "file/below"], r"cannot write results to file/below"),
     "negative seed": (["run", "--seed", "-1"], r"seeds"),
-    "a seed twice": (["compare", "quickstart", "--set", "seeds=[0,1,0]"], r"seeds is \[0, 1, 0\]: a seed stands there twice"),
+    "a seed twice": (
+        ["compare", "quickstart", "--set", "seeds=[0,1,0]"],
+        r"seeds is \[0, 1, 0\]: a seed stands there twice",
+    ),
     "unknown device": (["run", "--device", "tpu"], r"engine.device is 'tpu'"),
     "unknown family": (["run", "--set", "utility.family=cubic"], r"cubic"),
     "unknown data": (["run", "--set", "task.data=mnits"], r"mnits"),
@@ -489,14 +492,18 @@ def test_reproduce_names_the_rows_without_which_nobody_is_better_off(capsys):
 
 
 def test_a_row_that_a_setting_makes_another_says_so_in_its_label(capsys):
-    rows = json.loads(feduca("compare", "quickstart", *FAST, "--json", "--set", "offer.kind=best-mixture", capsys=capsys)[1])
+    rows = json.loads(
+        feduca("compare", "quickstart", *FAST, "--json", "--set", "offer.kind=best-mixture", capsys=capsys)[1]
+    )
     changed = {row["method"]: row["offer"] for row in rows if row["method"].endswith(", offer.kind=best-mixture")}
     assert "FedAvg, Eq. 1, offer.kind=best-mixture" in changed
     assert set(changed.values()) == {"best-mixture"}
     offers = {row["method"]: row["offer"] for row in rows if row["method"] not in changed}
     assert offers["least concession, Eq. 1"] == "least-concession"
     assert {label for label, kind in offers.items() if kind == "best-mixture"} == {"best mixture, Eq. 1"}
-    plain = json.loads(feduca("compare", "quickstart", *FAST, "--json", "--set", "task.test_share=0.5", capsys=capsys)[1])
+    plain = json.loads(
+        feduca("compare", "quickstart", *FAST, "--json", "--set", "task.test_share=0.5", capsys=capsys)[1]
+    )
     assert not [row for row in plain if "test_share" in row["method"]]  # no row is about it
 
 
