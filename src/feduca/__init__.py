@@ -1,6 +1,7 @@
 """feduca: federated learning that rational silos choose to stay in.
 
     result = feduca.run("quickstart")                   run a recipe
+    feduca.own_task({"north": (x, y, xv, yv), ...})     your own silos, from memory, for `run(..., task=...)`
     for record, clients, state in feduca.iterate(): ... the loop as a generator
     feduca.allocate(zeta, gamma, s)                     the participation program alone, for your own training loop
     feduca.max_participation(zeta, gamma)               the largest set of clients one weight vector can satisfy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from feduca.program import allocate, max_participation
     from feduca.report.export import Exported, export_models, load
     from feduca.runs.directory import RunResult
+    from feduca.tasks import own_task
     from feduca.types import Allocation, LocalSpec, Mechanism, Needs, Scores, Task
 
 _HOME = {
@@ -31,6 +33,7 @@ _HOME = {
     "iterate": "api",
     "recipe": "api",
     "resume": "api",
+    "own_task": "tasks",
     "load": "report.export",
     "export_models": "report.export",
     "Exported": "report.export",
@@ -74,6 +77,7 @@ __all__ = [
     "iterate",
     "load",
     "max_participation",
+    "own_task",
     "recipe",
     "resume",
     "run",

@@ -30,7 +30,7 @@ from feduca.cli.options import (
 
 
 def compare(
-    source: Source = "quickstart",
+    source: Source = "tailored",
     settings: Set = None,
     rounds: Rounds = None,
     seed: Seed = None,

@@ -1,6 +1,6 @@
 """Data sets, their split over silos, models, and the engines that train them. The only part that imports torch."""
 
-from feduca.tasks.build import build_natural_task, build_own_task, build_task
+from feduca.tasks.build import build_natural_task, build_own_task, build_task, own_task
 from feduca.tasks.data import Dataset, available, load
 from feduca.tasks.data.partition import Partition, split, table, wishes
 from feduca.tasks.data.plot import plot
@@ -20,6 +20,7 @@ __all__ = [
     "criterion",
     "load",
     "merge",
+    "own_task",
     "plot",
     "split",
     "table",

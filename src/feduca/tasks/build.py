@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from feduca.core.rng import stream
-from feduca.errors import ConfigError, DataError
+from feduca.errors import ConfigError, DataError, FeducaError, shown
 from feduca.recipes.folders import checksum
 from feduca.tasks import models
 from feduca.tasks.data import Dataset, load
+from feduca.tasks.data.given import read_given
 from feduca.tasks.data.natural import deal, load_natural
 from feduca.tasks.data.partition import Partition, split, table
 from feduca.tasks.data.pool import Pool
-from feduca.tasks.data.silos import read_folder
+from feduca.tasks.data.silos import SiloFiles, read_folder
+from feduca.tasks.engines import logits
 from feduca.tasks.metrics import Criterion, Score, auc, check, criterion
 from feduca.tasks.task import Settings, Silo, TorchTask
 
@@ -124,15 +129,64 @@ def build_own_task(
     tensors, outputs and targets alike, that returns a loss per example. Where both are functions, targets that are whole
     numbers are classes for the models with a name, and a module may give any number of outputs.
     """
+    if not isinstance(folder, str | Path):
+        raise DataError(
+            f"build_own_task is given {shown(folder, 60)}: give the path of a folder; for data in memory there is feduca.own_task"
+        )
     settings = Settings(engine, device, precision, chunk, threads)
     settings.check()
     judge = criterion(metric, loss)
-    files = read_folder(folder, target)
+    about = {"data": str(folder), "files": checksum(folder)}
+    return _silos_task(read_folder(folder, target), about, judge, settings, model, hidden, data_dir, weights)
+
+
+def own_task(
+    silos: Mapping[str, Sequence[Any]],
+    *,
+    classes: int | None = None,
+    test: tuple[Any, Any] | None = None,
+    model: Model = "mlp",
+    hidden: Sequence[int] | None = None,
+    metric: str | Score = "accuracy",
+    loss: str | Callable | None = None,
+    engine: str = "stacked",
+    device: str = "cpu",
+    precision: str = "fp32",
+    chunk: int = 10_000,
+    threads: int | None = None,
+) -> TorchTask:
+    """A task over data in memory: `{"north": (x, y, x_validation, y_validation), ...}`, arrays of numpy or torch.
+
+    A silo may bring `x_test, y_test` as fifth and sixth, which no decision sees; `test` is such a pair for everybody. Classes are
+    numbered 0, 1, ..., or 1 to `classes`, or they are words, numbered in alphabetical order; `classes` says how many there are
+    where not every one occurs. Everything else is as in `build_own_task`.
+    """
+    settings = Settings(engine, device, precision, chunk, threads)
+    settings.check()
+    judge = criterion(metric, loss)
+    files, called = read_given(silos, test, classes, values=judge.targets == "values")
+    about = {"data": "in memory"} | ({} if called is None else {"labels": list(called)})
+    return _silos_task(files, about, judge, settings, model, hidden, classes=classes)
+
+
+def _silos_task(
+    files: SiloFiles,
+    about: dict[str, Any],
+    judge: Criterion,
+    settings: Settings,
+    model: Model,
+    hidden: Sequence[int] | None,
+    data_dir: str | None = None,
+    weights: str | None = None,
+    classes: int | None = None,
+) -> TorchTask:
+    """A task over silos' own parts; `about` says where they come from."""
+    folder, device = about["data"], settings.device
     parts = [(name, part, x, y) for name, by_part in files.silos.items() for part, (x, y) in by_part.items()]
     everything = [(f"silo {name} ({part})", y) for name, part, _, y in parts]
     if files.test is not None:
         everything.append(("the global test set", files.test[1]))
-    outputs, kind = _targets(folder, judge, everything)
+    outputs, kind = _targets(folder, judge, everything, classes)
     names = [name for name, *_ in parts]
     starts = np.cumsum([0, *(len(y) for *_, y in parts)])
     rows: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
@@ -153,8 +207,7 @@ def build_own_task(
         scored["the global test set"] = files.test[1].astype(kind)
     check(judge, outputs, scored)
     about = {
-        "data": str(folder),
-        "files": checksum(folder),
+        **about,
         "classes": outputs,
         "model": _model_name(model),
         "weights": origin,
@@ -210,8 +263,10 @@ def build_natural_task(
     return TorchTask(make, members, pool, test, criterion(), settings, about)
 
 
-def _targets(folder: str, judge: Criterion, parts: Sequence[tuple[str, np.ndarray]]) -> tuple[int, type]:
-    """How many outputs a model needs for these targets, and the type they are kept in."""
+def _targets(
+    folder: str, judge: Criterion, parts: Sequence[tuple[str, np.ndarray]], declared: int | None = None
+) -> tuple[int, type]:
+    """How many outputs a model needs for these targets (of classes so many where that is declared), and their type."""
     whole = all(y.dtype.kind == "i" and y.min(initial=0) >= 0 for _, y in parts)
     if judge.targets == "values" or (judge.targets is None and not whole):
         return 1, np.float32
@@ -225,11 +280,17 @@ def _targets(folder: str, judge: Criterion, parts: Sequence[tuple[str, np.ndarra
     silos = [(where, y) for where, y in parts if where != "the global test set"]
     largest = max(silos, key=lambda item: item[1].max(initial=0))
     classes, examples = max(2, int(largest[1].max()) + 1), sum(len(y) for _, y in silos)
-    if classes > max(2, examples):
+    if declared is not None and classes > declared:
+        raise DataError(
+            f"{folder}: {largest[0]} has label {classes - 1}, and classes is {declared}, labels 0 to {declared - 1}: check the"
+            " labels, or declare more classes"
+        )
+    if declared is None and classes > max(2, examples):
         raise DataError(
             f"{folder}: the largest label is {classes - 1} ({largest[0]}), which would be {classes} classes for {examples} "
             "examples: number the classes 0, 1, ... without gaps"
         )
+    classes = declared or classes
     for where, y in parts[len(silos) :]:
         if int(y.max()) >= classes:
             raise DataError(f"{folder}: {where} has class {int(y.max())}, which no silo has: check the labels")
@@ -296,9 +357,9 @@ def _factory(
     if weights is not None and model != "resnet18":
         raise ConfigError(f"weights is {weights!r}, and only resnet18 starts from a file; leave it out")
     if isinstance(model, nn.Module):
-        return lambda: model, "the module's own"
+        return _whole(lambda: model, pool), "the module's own"
     if callable(model):
-        return model, "as the function makes them"
+        return _whole(model, pool), "as the function makes them"
     if not isinstance(model, str):
         raise ConfigError(f"model is {model!r}: give a name, a torch.nn.Module or a function that makes one")
     return models.factory(
@@ -319,7 +380,16 @@ def _model_name(model: Model) -> str:
 
 
 def _made(make: Callable[[], nn.Module]) -> nn.Module:
-    module = make()
+    try:
+        module = make()
+    except FeducaError:
+        raise
+    except Exception as error:  # whatever a function of the user's may raise
+        name, why = getattr(make, "__name__", "a function"), (str(error).splitlines() or [""])[0]
+        raise ConfigError(
+            f"model is {name}, which makes no model when it is called without arguments ({type(error).__name__}: {why}): give a"
+            " module, or a function such as lambda: nn.Linear(4, 3)"
+        ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"the function that makes the model returns {type(module).__name__}: it must be a torch.nn.Module"
@@ -331,15 +401,15 @@ def _check_output(make: Callable[[], nn.Module], pool: Pool, outputs: int, exact
     """A model must give `outputs` numbers per example, or (not `exactly`) any number of them; how many it gives."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         module = _made(make).to("cpu").eval()
-        sample = Pool(pool.x[:2].cpu(), pool.y[:2].cpu(), _cpu(pool.mean), _cpu(pool.std))
         try:
-            made = module(sample.examples(torch.arange(2)))
+            made = logits(module(_sample(pool)))
         except Exception as error:  # whatever a module of the user's may raise
             why = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise ConfigError(f"the model does not take examples of shape {pool.example_shape}: {why}") from error
     if not isinstance(made, torch.Tensor):
         raise ConfigError(
-            f"the model returns a {type(made).__name__}: it must return one tensor, [examples, {outputs}]"
+            f"the model returns a {type(made).__name__}: it must return one tensor, [examples, {outputs}], or something whose"
+            " .logits is one"
         )
     shape = tuple(made.shape)
     if shape != (2, outputs) and (exactly or len(shape) != 2 or shape[0] != 2):
@@ -348,6 +418,32 @@ def _check_output(make: Callable[[], nn.Module], pool: Pool, outputs: int, exact
             "(a single one for values)"
         )
     return shape[1]
+
+
+def _sample(pool: Pool) -> torch.Tensor:
+    """Two examples as a model sees them."""
+    return Pool(pool.x[:2].cpu(), pool.y[:2].cpu(), _cpu(pool.mean), _cpu(pool.std)).examples(torch.arange(2))
+
+
+def _whole(make: Callable[[], nn.Module], pool: Pool) -> Callable[[], nn.Module]:
+    """`make`, whose lazy layers have seen examples: only then are their parameters there."""
+
+    @functools.wraps(make)
+    def made() -> nn.Module:
+        module = make()
+        lazy = (
+            [part for part in module.modules() if isinstance(part, LazyModuleMixin)]
+            if isinstance(module, nn.Module)
+            else []
+        )
+        if any(part.has_uninitialized_params() for part in lazy):
+            training = module.training
+            with torch.no_grad():
+                module.cpu().eval()(_sample(pool))
+            module.train(training)
+        return module
+
+    return made
 
 
 def _cpu(value: torch.Tensor | None) -> torch.Tensor | None:

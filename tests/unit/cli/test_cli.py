@@ -83,7 +83,7 @@ def test_the_resolved_config_runs_again_to_the_same_result(capsys):
 
 
 def test_compare_prints_every_row(capsys):
-    code, out, _ = feduca("compare", *FAST, capsys=capsys)
+    code, out, _ = feduca("compare", "quickstart", *FAST, capsys=capsys)
     assert code == 0
     for label in (
         "FedAvg, Eq. 1",
@@ -96,13 +96,13 @@ def test_compare_prints_every_row(capsys):
     ):
         assert label in out
     assert "everybody forced in" in out
-    assert len(out.splitlines()) == 13
-    rows = json.loads(feduca("compare", *FAST, "--json", capsys=capsys)[1])
+    assert len(out.splitlines()) == 14
+    rows = json.loads(feduca("compare", "quickstart", *FAST, "--json", capsys=capsys)[1])
     assert {"method", "mechanism", "rule", "offer", "accuracy", "participation", "seconds"} <= set(rows[0])
 
 
 def test_compare_over_seeds_gives_mean_and_spread(capsys):
-    code, out, _ = feduca("compare", *FAST, "--set", "seeds=[0, 1]", "--json", capsys=capsys)
+    code, out, _ = feduca("compare", "quickstart", *FAST, "--set", "seeds=[0, 1]", "--json", capsys=capsys)
     assert code == 0
     row = json.loads(out)[0]
     assert row["seeds"] == [0, 1]
@@ -115,16 +115,16 @@ def test_compare_over_seeds_pools_who_is_better_off(capsys):
     """As `reproduce` does: answers of all seeds are judged together, shares are not averaged."""
     settings = ["seeds=[0, 1]", "alone=true", "task.test_share=0.5", "compare=[]"]
     args = [*FAST, *(part for text in settings for part in ("--set", text))]
-    (row,) = json.loads(feduca("compare", *args, "--json", capsys=capsys)[1])
+    (row,) = json.loads(feduca("compare", "quickstart", *args, "--json", capsys=capsys)[1])
     ends = [json.loads(Path(d, "clients.jsonl").read_text().splitlines()[-1])["paired"] for d in row["run_dirs"]]
     task = load("quickstart", {"task.test_share": 0.5}).plain()["task"]
     expected = figures(ends, overlap(2, task["validation_share"] * 0.5))
     assert {key: row[key] for key in expected} == expected
-    assert "surely better / worse / undecided %" in feduca("compare", *args, capsys=capsys)[1]
+    assert "surely better / worse / undecided %" in feduca("compare", "quickstart", *args, capsys=capsys)[1]
 
 
 def test_compare_in_lockstep_prints_the_same_rows(capsys):
-    args = ["compare", *FAST, "--set", "seeds=[0, 1]", "--json"]
+    args = ["compare", "quickstart", *FAST, "--set", "seeds=[0, 1]", "--json"]
     plain = json.loads(feduca(*args, "--out", "plain", capsys=capsys)[1])
     _, out, err = feduca(*args, "--out", "together", "--lockstep", "4", capsys=capsys)
     how = {"seconds", "run_dir", "run_dirs", "peak_mb"}
@@ -177,7 +177,10 @@ BAD = {
     "bad row": (["compare", "bad-row.toml"], r"delat"),
     "unwritable": (["run", "--out", "file/below"], r"cannot write results to file/below"),
     "negative seed": (["run", "--seed", "-1"], r"seeds"),
-    "a seed twice": (["compare", "--set", "seeds=[0,1,0]"], r"seeds is \[0, 1, 0\]: a seed stands there twice"),
+    "a seed twice": (
+        ["compare", "quickstart", "--set", "seeds=[0,1,0]"],
+        r"seeds is \[0, 1, 0\]: a seed stands there twice",
+    ),
     "unknown device": (["run", "--device", "tpu"], r"engine.device is 'tpu'"),
     "unknown family": (["run", "--set", "utility.family=cubic"], r"cubic"),
     "unknown data": (["run", "--set", "task.data=mnits"], r"mnits"),
@@ -194,7 +197,7 @@ BAD = {
     "no such run": (["export", "nope", "-o", "x"], r"feduca: nope is not a run directory \(no status.json\); give one"),
     "too many deviators": (["audit", "--deviators", "11"], r"--deviators is 11; choose 1 to 10, the silos of this rec"),
     "fixed layers": (
-        ["compare", "--set", "task.model=logistic", "--set", "task.hidden=[8]"],
+        ["compare", "quickstart", "--set", "task.model=logistic", "--set", "task.hidden=[8]"],
         r"task.hidden is \[8\] with task.model 'logistic', whose layers are fixed; leave",
     ),
     "no such data directory": (
@@ -460,18 +463,18 @@ def test_a_misspelt_study_gets_a_suggestion(capsys):
 
 
 def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
-    err = feduca("compare", *FAST, "--set", "participation.ties=loss", capsys=capsys)[2]
+    err = feduca("compare", "quickstart", *FAST, "--set", "participation.ties=loss", capsys=capsys)[2]
     assert (
         "--set participation.ties=loss does not reach the row 'least concession, Eq. 1, ties by loss', the row 'the"
         in err
     )
-    assert "does not reach" not in feduca("compare", *FAST, capsys=capsys)[2]
+    assert "does not reach" not in feduca("compare", "quickstart", *FAST, capsys=capsys)[2]
 
 
 def test_compare_says_how_many_are_still_in(capsys):
-    out = feduca("compare", *FAST, "--set", "participation.quits=1", capsys=capsys)[1]
+    out = feduca("compare", "quickstart", *FAST, "--set", "participation.quits=1", capsys=capsys)[1]
     assert "Eq. 1 holds %  still in %" in out.splitlines()[0]
-    assert "still in" not in feduca("compare", *FAST, capsys=capsys)[1]
+    assert "still in" not in feduca("compare", "quickstart", *FAST, capsys=capsys)[1]
 
 
 def test_reproduce_names_the_rows_without_which_nobody_is_better_off(capsys):
@@ -489,14 +492,18 @@ def test_reproduce_names_the_rows_without_which_nobody_is_better_off(capsys):
 
 
 def test_a_row_that_a_setting_makes_another_says_so_in_its_label(capsys):
-    rows = json.loads(feduca("compare", *FAST, "--json", "--set", "offer.kind=best-mixture", capsys=capsys)[1])
+    rows = json.loads(
+        feduca("compare", "quickstart", *FAST, "--json", "--set", "offer.kind=best-mixture", capsys=capsys)[1]
+    )
     changed = {row["method"]: row["offer"] for row in rows if row["method"].endswith(", offer.kind=best-mixture")}
     assert "FedAvg, Eq. 1, offer.kind=best-mixture" in changed
     assert set(changed.values()) == {"best-mixture"}
     offers = {row["method"]: row["offer"] for row in rows if row["method"] not in changed}
     assert offers["least concession, Eq. 1"] == "least-concession"
     assert {label for label, kind in offers.items() if kind == "best-mixture"} == {"best mixture, Eq. 1"}
-    plain = json.loads(feduca("compare", *FAST, "--json", "--set", "task.test_share=0.5", capsys=capsys)[1])
+    plain = json.loads(
+        feduca("compare", "quickstart", *FAST, "--json", "--set", "task.test_share=0.5", capsys=capsys)[1]
+    )
     assert not [row for row in plain if "test_share" in row["method"]]  # no row is about it
 
 
@@ -530,7 +537,7 @@ def test_a_table_with_axes_refuses_what_its_labels_are_about(capsys, tmp_path):
 
 
 def test_a_setting_for_some_rows_leaves_the_others_alone(capsys):
-    code, out, err = feduca("compare", *FAST, "--set", "offer.margin=0.01", capsys=capsys)
+    code, out, err = feduca("compare", "quickstart", *FAST, "--set", "offer.margin=0.01", capsys=capsys)
     assert code == 0, err  # the best mixture has no use for it, the least concession has
     assert "best mixture" in out
 
@@ -549,7 +556,7 @@ def test_who_is_better_off_than_alone_is_printed(capsys):
     code, out, err = feduca("compare", *judged, capsys=capsys)
     assert code == 0, err
     assert "better off %  worst silo, points" in out.splitlines()[0]
-    code, out, err = feduca("compare", *FAST, capsys=capsys)
+    code, out, err = feduca("compare", "quickstart", *FAST, capsys=capsys)
     assert "better off" not in out
 
 

@@ -165,9 +165,8 @@ def test_the_names_of_data_sets_are_those_there_are():
     assert set(folders.DATA_SETS) == set(LOADERS) | set(folders.NATURAL)
 
 
-def test_silos_on_machines_of_their_own_know_their_test_parts_too(tmp_path):
+def test_silos_on_machines_of_their_own_know_their_test_parts_too(tmp_path, caplog):
     from feduca import api
-    from feduca.errors import ConfigError
     from feduca.flower.app import OneSilo
     from feduca.recipes import build as experiment
 
@@ -181,5 +180,5 @@ def test_silos_on_machines_of_their_own_know_their_test_parts_too(tmp_path):
         assert (one.validation_examples.tolist(), one.test_examples.tolist()) == ([4], [known])
         assert experiment.behaviour_of(recipe, 0, one).untouched == (known > 0)
     archive(tmp_path / "a.npz")
-    with pytest.raises(ConfigError, match=r"no silo has test data.*: give silos test rows"):
-        experiment.make_task(recipe, 0)
+    experiment.make_task(recipe, 0)
+    assert "no silo has test data: who is better off than alone is not judged; give silos test rows" in caplog.text

@@ -53,6 +53,13 @@ def read_folder(path: str | Path, target: str = "label") -> SiloFiles:
         parts |= {(name, part): silo[part] for part in PARTS if part in silo}
     if test_file is not None:
         parts["", "test"] = _global_test(test_file, target)
+    examples = checked(parts)
+    silos = {name: {p: pair for (n, p), pair in examples.items() if n == name} for name in found}
+    return SiloFiles(silos, examples.get(("", "test")))
+
+
+def checked(parts: dict[tuple[str, str], Part]) -> dict[tuple[str, str], Examples]:
+    """Parts by silo and what they are for ("" and test: everybody's), as types that a task takes and alike among themselves."""
     words = {key: _words(*key) for key in parts}
     parts = {key: _checked(part, words[key]) for key, part in parts.items()}
     tables = [key for key, part in parts.items() if part.columns is not None]
@@ -60,9 +67,7 @@ def read_folder(path: str | Path, target: str = "label") -> SiloFiles:
         columns = parts[tables[0]].columns or ()
         parts = {key: in_order(part, columns, words[key], words[tables[0]]) for key, part in parts.items()}
     _alike(parts, words)
-    silos = {name: {p: (part.x, part.y) for (n, p), part in parts.items() if n == name} for name in found}
-    test = parts.get(("", "test"))
-    return SiloFiles(silos, None if test is None else (test.x, test.y))
+    return {key: (part.x, part.y) for key, part in parts.items()}
 
 
 def _words(name: str, part: str) -> str:

@@ -100,6 +100,16 @@ def mix(start: Tensor, end: Tensor, r: Tensor) -> Tensor:
     return ((1 - w) * start.unsqueeze(1) + w * end.unsqueeze(1)).reshape(-1, *shape)
 
 
+def logits(outputs: Any) -> Any:
+    """What a module answers: a tensor, or something whose `.logits` is one, as language models have it."""
+    return getattr(outputs, "logits", outputs)
+
+
+def answer(module: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Outputs of a module with these parameters and buffers."""
+    return logits(functional_call(module, entries, (x,)))
+
+
 @dataclass(frozen=True)
 class Sequential:
     """One client after the other: the reference."""
@@ -141,7 +151,7 @@ class Sequential:
                 x = self.pool.examples(rows, None if augment is None else augment[k, :n])
                 if norms and x.is_floating_point():
                     x.requires_grad_()
-                outputs = functional_call(self.module, entries, (x,))
+                outputs = answer(self.module, entries, x)
                 loss = objective(self.criterion.loss(outputs, self.pool.targets(rows)).mean(), spec)
                 optimiser.zero_grad()
                 loss.backward()
@@ -168,9 +178,7 @@ class Sequential:
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
         self.module.eval()
         with torch.no_grad():
-            return torch.stack(
-                [functional_call(self.module, self.layout.unpack(theta[k]), (x[k],)) for k in range(len(theta))]
-            )
+            return torch.stack([answer(self.module, self.layout.unpack(theta[k]), x[k]) for k in range(len(theta))])
 
     def between(self, start: Tensor, end: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
         def at(r: Tensor) -> Tensor:
@@ -220,7 +228,7 @@ class Stacked:
         """Outputs of K models; buffers in `entries` are updated in place in training mode."""
         if (model := self.native) is not None:
             return model.stacked(entries, x)
-        return vmap(lambda e, b: functional_call(self.module, e, (b,)), randomness="different")(entries, x)
+        return vmap(lambda e, b: answer(self.module, e, b), randomness="different")(entries, x)
 
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
         optimisers.check(spec)
@@ -333,9 +341,7 @@ def least_batch(engine: Sequential | Stacked) -> int:
     if not norms or (isinstance(engine, Stacked) and engine.native is not None):
         return 1
     try:
-        _try(
-            engine, 1, lambda entries, x: functional_call(engine.module, {n: e[0] for n, e in entries.items()}, (x[0],))
-        )
+        _try(engine, 1, lambda entries, x: answer(engine.module, {n: e[0] for n, e in entries.items()}, x[0]))
     except ValueError:  # "Expected more than 1 value per channel when training"
         return 2
     return 1
