@@ -52,9 +52,9 @@ def console(lines: Sequence[str]) -> str:
     return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"])
 
 
-def not_run(name: str, cells: Cells, part: str | None = None) -> str:
-    """A sentence about the study's cells that are not among these; nothing where there are none."""
-    planned = _planned(name, part)
+def not_run(name: str, cells: Cells, part: str | None = None, data: Sequence[str] = ()) -> str:
+    """A sentence about the study's cells (those on `data`, if any is named) that are not among these; else nothing."""
+    planned = [cell for cell in _planned(name, part) if not data or cell.labels.get("data") in data]
     known = {place(cell["labels"]) for cell in cells}
     missing = [cell for cell in planned if place(cell.labels) not in known]
     if not missing:

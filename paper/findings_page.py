@@ -61,4 +61,4 @@ def write(results: Path, target: Path) -> Sequence[str]:
 
 
 if __name__ == "__main__":
-    main("findings_page", "Write the table of the findings from the summaries.", "docs/findings.md", write)
+    main("findings_page", "Write the table of the findings from the summaries.", ["docs/findings.md"], write)

@@ -1,11 +1,23 @@
-"""README's tables of results, from the committed summaries: `python -m paper.headline [RESULTS [TARGET]]`."""
+"""The first tables a reader meets, from the committed summaries: `python -m paper.headline [RESULTS [TARGET ...]]`.
+
+README's five rows, the demo's table on docs/start.md, and the long tables of docs/results.md. Each stands between
+`<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
-from feduca.core.wording import percent
+import numpy as np
+
+from feduca.core.wording import aligned, percent, points
 from feduca.studies.cell_summary import CellSummary
+from feduca.studies.summarise import alone
 from paper import real_page
 from paper.claims import Summaries
 from paper.figures.style import title
@@ -13,8 +25,26 @@ from paper.page import filled, read
 from paper.tables import markdown
 from paper.writer import main
 
-COLUMNS = [(data, split) for data in ("cifar10", "fmnist") for split in ("0.5,1.0", "1.0,1.0")]
-ROWS = (  # what README calls it, the study, the method
+TARGETS = ("README.md", "docs/start.md", "docs/results.md")
+FIRST = {  # a row of the first table: what it is called on natural silos, and on the paper's split
+    "alone": ("alone", "local"),
+    "free to leave (FedAvg, Eq. 1)": ("fedavg, Eq. 1", "fedavg"),
+    "forced in (FedAvg)": ("forced", "forced"),
+    "FedUCA, Eq. 2": ("feduca-fresh, Eq. 2", "feduca-fresh"),
+    "**our offer: each its own mixture**": ("stack, everybody trains", "stack, everybody trains"),
+}
+PAPERS = ("cifar10", "fmnist")  # data of the paper's split on which every row of the first table has run
+DEMO = {  # the demo's columns: key of a row, heading, how it is worded
+    "participation": ("in %", percent),
+    "accuracy": ("accuracy %", percent),
+    "deployed": ("deployed %", percent),
+    "alone": ("alone %", percent),
+    "better_off": ("better off %", percent),
+    "gain_worst": ("worst, points", points),
+    "eq1_share": ("Eq. 1 holds %", percent),
+}
+COLUMNS = [(data, split) for data in PAPERS for split in ("0.5,1.0", "1.0,1.0")]
+ROWS = (  # what the long table calls it, the study, the method
     ("FedAvg, Eq. 1", "table1", "fedavg"),
     ("FedProx, Eq. 1", "table1", "fedprox"),
     ("IncFL, Eq. 1", "table1", "incfl"),
@@ -30,6 +60,84 @@ ROWS = (  # what README calls it, the study, the method
     ("tailored offers, best mixture from consensus, Eq. 1 [^1]", "offers", "best-mixture, from consensus"),
     ("everybody forced in", "table1", "forced"),
 )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One row of the first table on one kind of silos, as fractions."""
+
+    inside: float  # mean over rounds and silos
+    deployed: float  # accuracy of what silos deploy, on data no decision saw
+    better: float  # silos whose model is more accurate there than the one they would have had alone
+    worst: float  # of the silo that comes off worst, what it deploys minus what it would have had alone
+
+
+def standing(cells: Sequence[CellSummary], everything: Sequence[CellSummary], same_silos: bool) -> Standing:
+    """A method's cells as one row: means over cells, the worst over all.
+
+    Natural silos are the same in every split, so that each is judged by its mean over the splits; the paper's are drawn
+    anew with every seed.
+    """
+    gains = [_gains(cell, everything) for cell in cells]
+    if same_silos:
+        gains = [each.mean(axis=0) for each in gains]
+    return Standing(
+        mean(_known(cell.participation_mean for cell in cells)),
+        mean(_known(cell.deployed_test_mean for cell in cells)),
+        mean(float((each > 1e-9).mean()) for each in gains),
+        min(float(each.min()) for each in gains),
+    )
+
+
+def _gains(cell: CellSummary, everything: Sequence[CellSummary]) -> np.ndarray:
+    """By seed and silo, what is deployed minus what the silo would have had alone."""
+    deployed = cell.deployed_test
+    without = cell.alone_test or (deployed if cell.rule == "never" else alone(cell, everything))
+    return np.asarray(deployed, float) - np.asarray(without, float)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def first(results: Path) -> dict[str, tuple[Standing, Standing]]:
+    """The rows of the first table: on natural silos, and on the paper's split."""
+    natural, papers = (_main(results, study) for study in ("real", "offers"))
+    common = real_page.everywhere(real_page.rows(results, "main"))
+    natural, papers = [c for c in natural if c.data in common], [c for c in papers if c.data in PAPERS]
+    return {
+        called: (
+            standing([c for c in natural if c.method == one], natural, same_silos=True),
+            standing([c for c in papers if c.method == other], papers, same_silos=False),
+        )
+        for called, (one, other) in FIRST.items()
+    }
+
+
+def _main(results: Path, study: str) -> list[CellSummary]:
+    cells = json.loads((results / f"{study}.json").read_text(encoding="utf-8"))
+    return [CellSummary.of(cell) for cell in cells if cell["labels"]["study"] == "main"]
+
+
+def first_table(rows: Mapping[str, tuple[Standing, Standing]]) -> str:
+    lines = []
+    for called, both in rows.items():
+        line = [called]
+        for one in both:
+            who = "-" if called == "alone" else percent(one.inside, decimals=0)
+            gained = ["-", "-"] if called == "alone" else [percent(one.better, decimals=0), points(one.worst)]
+            line += [who, percent(one.deployed), *gained]
+        lines.append([f"**{word.strip('*')}**" if called.startswith("**") else word for word in line])
+    titles = ("in %", "accuracy %", "better off %", "worst silo")
+    heads = [[f"{where}: {titles[0]}", *titles[1:]] for where in ("natural silos", "the paper's split")]
+    return markdown(["", *heads[0], *heads[1]], lines, 1)
+
+
+def demo(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What `feduca compare` ends with; columns that no row knows are left out."""
+    there = {key: told for key, told in DEMO.items() if any(row.get(key) is not None for row in rows)}
+    lines = [[row["method"], *(say(row.get(key)) for key, (_, say) in there.items())] for row in rows]
+    return f"```text\n{aligned(['method', *(heading for heading, _ in there.values())], lines, 1)}\n```"
 
 
 def table(summaries: Summaries) -> str:
@@ -58,7 +166,11 @@ def _cell(cell: CellSummary | None) -> str:
 
 
 def block(results: Path, name: str) -> str:
-    """README's table called `name`: on natural silos, or on the paper's split."""
+    """The table called `name`."""
+    if name == "first":
+        return first_table(first(results))
+    if name == "demo":
+        return demo(json.loads((results / "quickstart.json").read_text(encoding="utf-8")))
     return real_page.block(results, name) if name == "natural" else table(read(results))
 
 
@@ -69,9 +181,4 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(
-        "headline",
-        "Write README's tables of results anew, between their marks, from the summaries.",
-        "README.md",
-        write,
-    )
+    main("headline", "Write the first tables anew, between their marks, from the summaries.", TARGETS, write)

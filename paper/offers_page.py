@@ -1,6 +1,7 @@
-"""The tables of docs/offers.md, from the committed summaries: `python -m paper.offers_page [RESULTS [TARGET]]`.
+"""The tables of the pages on offers, from the committed summaries: `python -m paper.offers_page [RESULTS [TARGET ...]]`.
 
-Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
+Each table stands between `<!-- table STUDY[:PART[:DATA|DATA]] -->` and `<!-- end -->`; what is there is replaced. Nothing is
+typed by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from paper.commands import commands, console, not_run
 from paper.page import changes, device, filled
 from paper.tables import Cells, axes_of, label, markdown
 from paper.writer import main
+
+PAGES = (
+    "docs/offers.md",
+    *(f"docs/offers-{name}.md" for name in ("small", "results", "other-data", "heterogeneity", "silos", "ablation")),
+)
 
 Column = tuple[
     str, Callable[[CellSummary], float | None], int | None
@@ -67,7 +73,8 @@ def deeds(found: Mapping[str, Any]) -> str:
 
 def block(name: str, results: Path) -> str:
     """The text of one marked place: the command, then the table; or that it has not been run."""
-    file, _, part = name.partition(":")
+    file, part, only, *_ = f"{name}::".split(":")
+    data = only.split("|") if only else []
     path = results / f"{file}.json"
     command = f"feduca reproduce {file}" + (f" --only study={part}" if part else "")
     found: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
@@ -76,13 +83,14 @@ def block(name: str, results: Path) -> str:
             return "Not run yet: `feduca audit --conduct`."
         return f"{console([found['command']])}\n\n{deeds(found)}\n\ncpu; commit {found['commit']}."
     cells = [cell for cell in found if not part or cell["labels"].get("study") == part]
+    cells = [cell for cell in cells if not data or cell["labels"]["data"] in data]
     if not cells:
         return f"Not run yet: `{command}`."
     commits = ", ".join(sorted({str(cell["commit"]) for cell in cells}))
     where = ", ".join(sorted({device(cell) + changes(cell) for cell in cells}))
     about = f"Seeds per row: {_seeds(cells)}; {where}; commit {commits}."
     above = console(commands(file, cells, part or None))
-    parts = [above, table(cells, part == "quitting"), about, not_run(file, cells, part or None)]
+    parts = [above, table(cells, part == "quitting"), about, not_run(file, cells, part or None, data)]
     return "\n\n".join(text for text in parts if text)
 
 
@@ -104,7 +112,7 @@ def write(results: Path, target: Path) -> list[str]:
 if __name__ == "__main__":
     main(
         "offers_page",
-        "Write the tables of docs/offers.md anew, between their marks, from the summaries.",
-        "docs/offers.md",
+        "Write the tables of the pages on offers anew, between their marks, from the summaries.",
+        PAGES,
         write,
     )

@@ -1,4 +1,7 @@
-"""docs/reproduction.md, written from the committed summaries: `python -m paper.page [RESULTS [TARGET]]`."""
+"""docs/reproduction.md and the pages in docs/paper, from the committed summaries: `python -m paper.page [RESULTS [DOCS]]`.
+
+A page per table of the paper, a page per group of its claims, and one that leads to them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,15 @@ from paper.tables import markdown, table
 from paper.writer import main
 
 VIEWS = {"participation": "table1", "discrepancy": "table1", "jensen": "delta"}  # other views of the same runs
-BEYOND = ("offers", "offers-quickstart", "offers-validation")  # not in the paper: their tables have a page of their own
+BEYOND = ("offers", "offers-quickstart", "offers-validation")  # not in the paper: docs/offers*.md show them
 
 HEAD = """# The paper, reproduced
 
-Ours beside the paper's, cell by cell. Nothing here is typed by hand: every figure comes from a file in `results/` that the
-command above it wrote; `python -m paper.page` and `python -m paper.figures` make the page of them.
+Ours beside the paper's, cell by cell, a page per table; and [a verdict on each claim](paper/claims.md). Nothing there is typed by
+hand: every figure comes from a file in `results/` that the command above it wrote; `python -m paper.page` and
+`python -m paper.figures` make the pages of them.
 
-How to read it:
+How to read them:
 
 - Accuracy is on the global test set, mean over the last ten rounds; participation is the mean over rounds and silos; both in
   percent, ± the standard deviation over seeds (of participation, where the summary holds every seed's). *Eq. 1 holds* is how
@@ -40,7 +44,7 @@ How to read it:
   `feduca-maximum` (the weights just solved are the ones used; as many participants as can be).
 - A table may have been filled in several sittings, with `--only` (some cells of it) and `--lockstep` (several runs side by
   side). That changes float rounding, which is not harmless over a hundred rounds:
-  [findings](findings.md#how-far-two-sittings-are-apart) has the same runs twice. The errors of the claims below are over seeds
+  [findings](findings.md#how-far-two-sittings-are-apart) has the same runs twice. The errors of the claims are over seeds
   and contain it. `seconds` of a run that had company are its share of the time; in cells of older commits they are those of
   all of them together. (`cost` has every run alone.)
 """
@@ -60,9 +64,22 @@ ABOUT = {
     "splits": "Classes and examples per silo; pictures have silos down and classes across.",
     "schedules": "FedUCA under each schedule, and the baselines with FedUCA's memory of updates.",
     "rules": "Every method under both rules, everything else equal: the paper compares across rules.",
-    "offers": "Beyond the paper: tailored offers under Eq. 1.",
-    "offers-quickstart": "Beyond the paper: tailored offers with 42 validation examples a silo.",
-    "offers-validation": "Beyond the paper: tailored offers with very few validation examples.",
+}
+TITLES = {
+    "table1": "Accuracy",
+    "participation": "Participation",
+    "delta": "Delta",
+    "strategies": "Several strategies",
+    "jensen": "Jensen's gap",
+    "concavity": "Utility curves",
+    "discrepancy": "Aggregation discrepancy",
+    "misreporting": "Misreporting",
+    "text": "20 Newsgroups",
+    "causes": "Where ours differ",
+    "cost": "Time and memory",
+    "splits": "Splits",
+    "schedules": "Schedules",
+    "rules": "Both rules",
 }
 
 
@@ -91,27 +108,39 @@ def shown(name: str, summaries: Summaries) -> Sequence[Mapping[str, Any]]:
     return [cell for cell in cells if name != "discrepancy" or cell["method"] == "feduca"]
 
 
-def page(summaries: Summaries) -> str:
-    """The whole page."""
-    parts = [HEAD, *(_section(name, summaries) for name in STUDIES if shown(name, summaries))]
-    missing = [name for name in STUDIES if not shown(name, summaries)]
+def pages(summaries: Summaries) -> dict[str, str]:
+    """All pages, by their path below docs/."""
+    studies = [name for name in STUDIES if name not in BEYOND]
+    there = {f"paper/{name}.md": _study(name, summaries) for name in studies if shown(name, summaries)}
+    missing = [name for name in studies if not shown(name, summaries)]
+    claims = {f"paper/{name}.md": text for name, text in register(summaries).items()}
+    front = {"reproduction.md": _front(list(there), list(claims), missing)}
+    return {**front, **there, "paper/to-run.md": _to_do(summaries), **claims}
+
+
+def _front(tables: Sequence[str], claims: Sequence[str], missing: Sequence[str]) -> str:
+    """What leads to the other pages, and how they are read."""
+    names = [Path(path).stem for path in tables]
+    rows = [[f"[{TITLES.get(name, name)}](paper/{name}.md)", f"`{name}`", ABOUT.get(name, "")] for name in names]
+    parts = [HEAD, "## Tables and figures\n", markdown(["page", "study", "what it is about"], rows, 3) + "\n"]
     if missing:
-        parts.append(f"## Not run yet\n\nNo committed summary: {', '.join(missing)}.\n")
-    parts.append(_to_do(summaries))
-    parts.append(register(summaries))
+        parts.append(f"No committed summary: {', '.join(missing)}.\n")
+    parts.append("What these tables lack, and how to run it: [still to run](paper/to-run.md).\n")
+    listed = "\n".join(["paper/claims", *tables, *claims[1:], "paper/to-run"]).replace(".md", "")
+    parts.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{listed}\n```\n")
     return "\n".join(parts)
 
 
-TO_DO = """## Still to run
+TO_DO = """# Still to run
 
-What the tables above lack, as commands for a GPU: cells that are missing or have fewer seeds than their recipe asks for
-(`--fill` leaves the others alone), and cells whose summary is too old to say what claims ask of it. First comes
-[the search for the paper's reading](which-reading.md): if it changes the recipes' reading, everything with FedUCA in it
+What the tables of the reproduction lack, as commands for a GPU: cells that are missing or have fewer seeds than their
+recipe asks for (`--fill` leaves the others alone), and cells whose summary is too old to say what claims ask of it. First comes
+[the search for the paper's reading](../which-reading.md): if it changes the recipes' reading, everything with FedUCA in it
 is run again.
 """
 
 BESIDE = """
-Memory with silos trained one after another, as the paper has it (ours above are trained side by side):
+Memory with silos trained one after another, as the paper has it (ours are trained side by side):
 
 ```console
 $ feduca reproduce cost --set engine.kind=sequential {gpu} --results results/sequential
@@ -129,26 +158,26 @@ $ feduca reproduce table1 --only data=cifar100 --set task.weights=pretrained/glo
 
 
 def _to_do(summaries: Summaries) -> str:
-    """The commands that would complete the tables; offers have a page of their own."""
+    """The page of commands that would complete the tables; offers have pages of their own."""
     names = [name for name in STUDIES if name in summaries and name not in (*BEYOND, *VIEWS, "splits")]
     lines = [line for name in names for line in to_run(name, summaries[name])]
     return "\n".join([TO_DO, console(lines) if lines else "Nothing.", BESIDE.format(gpu=ON_GPU)])
 
 
-def _section(name: str, summaries: Summaries) -> str:
+def _study(name: str, summaries: Summaries) -> str:
+    """The page of one study: what it shows in words, pictures, then the table under its command."""
     cells = shown(name, summaries)
     said = " ".join(text for text in (ABOUT.get(name, ""), sentence(name, cells)) if text)
     study = name if name in summaries else VIEWS[name]
-    parts = [f"## {name}", console(commands(study, cells)), said]
-    parts += [f"![{one.caption}](images/reproduction/{one.name}.svg)\n*{one.caption}*" for one in drawings(name, cells)]
-    if name == "splits":
-        parts.append(_splits(cells))
-    elif name in BEYOND:
-        parts.append("Tables: [tailored offers](offers.md).")
-    else:
-        parts += [*_tables(name, cells), _provenance(cells)]
+    parts = [f"# {TITLES.get(name, name)}: `{name}`", said]
+    parts += [
+        f"![{one.caption}](../images/reproduction/{one.name}.svg)\n*{one.caption}*" for one in drawings(name, cells)
+    ]
+    parts.append(console(commands(study, cells)))
+    parts += [_splits(cells)] if name == "splits" else [*_tables(name, cells), _provenance(cells)]
     if name in summaries and (missing := not_run(name, cells)):
         parts.append(missing)
+    parts.append("[How to read it](../reproduction.md), [the paper's claims](claims.md).")
     return "\n\n".join(parts) + "\n"
 
 
@@ -203,7 +232,7 @@ def _splits(cells: Sequence[Mapping[str, Any]]) -> str:
         rows.append(row)
     titles = [*axes, "silos", "classes per silo", "training examples per silo"]
     pictures = [
-        f"![{where(cell)}: examples of each class in each silo](../results/{file})"
+        f"![{where(cell)}: examples of each class in each silo](../../results/{file})"
         for cell in cells
         for file in cell["files"]
         if file.endswith(".svg")
@@ -216,9 +245,15 @@ def _span(values: Sequence[int]) -> str:
 
 
 def write(results: Path, target: Path) -> list[str]:
-    target.write_text(page(read(results)), encoding="utf-8")
-    return [f"written to {target}"]
+    """All pages into a folder; pages of no study any more are removed."""
+    found = {target / path: text for path, text in pages(read(results)).items()}
+    (target / "paper").mkdir(parents=True, exist_ok=True)
+    for old in set((target / "paper").glob("*.md")) - set(found):
+        old.unlink()
+    for path, text in found.items():
+        path.write_text(text, encoding="utf-8")
+    return [f"{len(found)} pages written to {target}"]
 
 
 if __name__ == "__main__":
-    main("page", "Write the page of the reproduction from the summaries.", "docs/reproduction.md", write)
+    main("page", "Write the pages of the reproduction from the summaries.", ["docs"], write)

@@ -319,4 +319,4 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main("readings_page", "Write the tables of the search for the paper's reading.", "docs/which-reading.md", write)
+    main("readings_page", "Write the tables of the search for the paper's reading.", ["docs/which-reading.md"], write)

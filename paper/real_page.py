@@ -144,4 +144,4 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main("real_page", "Write the tables about natural silos into docs/real.md.", "docs/real.md", write)
+    main("real_page", "Write the tables about natural silos into docs/real.md.", ["docs/real.md"], write)

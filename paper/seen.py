@@ -203,23 +203,6 @@ def _causes(cells: Cells) -> str:
     return f"Mean distance to the paper's accuracies in points, by change: {'; '.join(parts)}." if parts else ""
 
 
-def _offers(cells: Cells) -> str:
-    found = [c for c in cells if c["labels"].get("method", "").startswith(("least-concession", "best-mixture"))]
-    main = [
-        c for c in found if c.get("ceiling_accuracy_mean") is not None and c["labels"].get("study", "main") == "main"
-    ]
-    if not main:
-        return ""
-    strict = [c for c in main if "ties" not in c["labels"]["method"]] or main
-    best = max(strict, key=lambda c: c["participation_mean"])
-    text = f"Strictly judged, {where(best)} keeps most silos of all main results:"
-    text += f" {pct(best['participation_mean'])}, at an accuracy of"
-    text += f" {pct(best['accuracy_mean'])}, {pct(best['ceiling_accuracy_mean'])} with everybody forced in"
-    if best.get("better_off_share") is not None:
-        text += f"; {100 * best['better_off_share']:.0f} % of its silos are better off than alone"
-    return text + "."
-
-
 SENTENCES: dict[str, Callable[[Any], str]] = {
     "table1": _accuracies,
     "text": _accuracies,
@@ -235,7 +218,4 @@ SENTENCES: dict[str, Callable[[Any], str]] = {
     "schedules": _schedules,
     "rules": _rules,
     "splits": _splits,
-    "offers": _offers,
-    "offers-quickstart": _offers,
-    "offers-validation": _offers,
 }

@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md: every study has its own columns, ours beside the paper's where the paper has a figure."""
+"""The tables of docs/paper: every study has its own columns, ours beside the paper's where the paper has a figure."""
 
 from __future__ import annotations
 

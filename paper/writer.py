@@ -13,19 +13,19 @@ from feduca.studies.execute import STUDIES
 Write = Callable[[Path, Path], Sequence[str]]  # from RESULTS into TARGET; returns what to say
 
 
-def main(module: str, what: str, target: str, write: Write, args: Sequence[str] | None = None) -> None:
-    """Read RESULTS and TARGET from the command line and write; bad input ends in one line and exit code 2."""
+def main(module: str, what: str, targets: Sequence[str], write: Write, args: Sequence[str] | None = None) -> None:
+    """Read RESULTS and TARGETs from the command line and write each; bad input ends in one line and exit code 2."""
     parser = argparse.ArgumentParser(
         f"python -m paper.{module}",
         description=what,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("results", metavar="RESULTS", nargs="?", default="results", help="folder of summaries")
-    parser.add_argument("target", metavar="TARGET", nargs="?", default=target, help="what is written")
+    parser.add_argument("targets", metavar="TARGET", nargs="*", default=targets, help="what is written")
     told = parser.parse_args(args)
     try:
         _check(Path(told.results))
-        lines = write(Path(told.results), Path(told.target))
+        lines = [line for target in told.targets for line in write(Path(told.results), Path(target))]
     except InputError as error:
         sys.exit(_refused(str(error)))
     except OSError as error:

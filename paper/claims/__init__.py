@@ -8,6 +8,7 @@ errors leave undecided. A claim that fails is tried under the other readings of 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -46,30 +47,42 @@ SECTIONS: dict[str, list[Claim]] = {
 CLAIMS: list[Claim] = [claim for section in SECTIONS.values() for claim in section]
 
 
-def register(summaries: Summaries) -> str:
-    """The register as a section of the page: how the verdicts are spread, then every claim with its verdict and why."""
+def register(summaries: Summaries) -> dict[str, str]:
+    """The register as pages by name: how verdicts are spread, then a page per group of claims, each with its verdict and why."""
     others = tried(summaries)
     verdicts = {
         name: [with_readings(claim, summaries, others) for claim in section] for name, section in SECTIONS.items()
     }
     there = {verdict.word for found in verdicts.values() for verdict in found}
     words = [word for word in ALL_WORDS if word in WORDS or word in there]
-    rules = f"{RULES} {READINGS}" if there & {UNDER, NONE} else RULES
-    lines = ["## The paper's claims\n", f"Each verdict is computed from the committed summaries. {rules}\n"]
+    lines = ["# The paper's claims, each with a verdict\n", "Each verdict is computed from the committed summaries.\n"]
     lines += ["| | " + " | ".join(words) + " |", "|---|" + "---:|" * len(words)]
     for name, found in verdicts.items():
-        lines.append(_row(name, *(str(Counter(v.word for v in found)[word]) for word in words)))
+        spread = (str(Counter(v.word for v in found)[word]) for word in words)
+        lines.append(_row(f"[{name}]({_slug(name)}.md)", *spread))
     everything = Counter(verdict.word for found in verdicts.values() for verdict in found)
     lines.append(_row("all", *(str(everything[word]) for word in words)))
     open_ = sum(verdict.why.startswith(UNDECIDED) for found in verdicts.values() for verdict in found)
     lines.append(
         f"\nOf the {everything[UNTESTED]} that are not testable here, {open_} are undecided: our runs leave them open."
     )
+    lines.append(f"\n## How a claim is judged\n\n{RULES}")
+    lines += [f"\n{READINGS}"] if there & {UNDER, NONE} else []
+    pages = {"claims": "\n".join(lines) + "\n"}
     for name, section in SECTIONS.items():
-        lines += [f"\n### {name}\n", "| where | claim | verdict | why | holds if |", "|---|---|---|---|---|"]
+        lines = [
+            f"# Claims: {name[0].lower()}{name[1:]}\n",
+            "[How a claim is judged](claims.md#how-a-claim-is-judged).\n",
+        ]
+        lines += ["| where | claim | verdict | why | holds if |", "|---|---|---|---|---|"]
         for claim, verdict in zip(section, verdicts[name]):
             lines.append(_row(claim.where, claim.text, f"**{verdict.word}**", verdict.why, claim.criterion))
-    return "\n".join(lines) + "\n"
+        pages[_slug(name)] = "\n".join(lines) + "\n"
+    return pages
+
+
+def _slug(name: str) -> str:
+    return "claims-" + re.sub("[^a-z]+", "-", name.lower())
 
 
 def _row(*fields: str) -> str:

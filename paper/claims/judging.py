@@ -35,9 +35,9 @@ RULES = (
 )
 
 READINGS = (
-    "A claim that fails under the paper's recipes is judged again under every other [reading](which-reading.md) that was run on"
-    " CIFAR-10, with FedUCA's cells of that reading in the place of ours: `holds under another reading` names those under which"
-    " it holds, `holds under no reading tried` all under which it was tried. `does not hold` stays where none bears on it."
+    "A claim that fails under the paper's recipes is judged again under every other [reading](../which-reading.md) that was run"
+    " on CIFAR-10, with FedUCA's cells of that reading in the place of ours: `holds under another reading` names those under"
+    " which it holds, `holds under no reading tried` all under which it was tried. `does not hold` stays where none bears on it."
 )
 
 

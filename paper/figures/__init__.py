@@ -1,4 +1,4 @@
-"""The figures of docs/reproduction.md, from the committed summaries: `python -m paper.figures [RESULTS [TARGET]]`.
+"""The figures of docs/paper and docs/offers*.md, from the committed summaries: `python -m paper.figures [RESULTS [TARGET]]`.
 
     drawing.py     a figure before it is drawn, and how it becomes an SVG
     style.py       colours, names, panels and keys that all figures share

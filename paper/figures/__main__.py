@@ -17,6 +17,6 @@ if __name__ == "__main__":
     main(
         "figures",
         "Draw the figures of the reproduction, as SVG into a folder, from the summaries.",
-        "docs/images/reproduction",
+        ["docs/images/reproduction"],
         draw,
     )

@@ -10,7 +10,7 @@ from feduca import api
 from feduca.errors import ConfigError
 from feduca.studies.execute import STUDIES, ordered, reproduce
 from paper.claims import CLAIMS
-from paper.page import page, read
+from paper.page import pages, read
 
 TRAINED = [name for name in STUDIES if name != "splits"]
 
@@ -48,8 +48,9 @@ def test_every_part_of_the_search_for_the_papers_reading_runs(part, tmp_path):
 
 def test_the_page_speaks_of_every_claim(tmp_path):
     reproduce("delta", smoke=True, out=tmp_path, results=tmp_path / "results")
-    text = page(read(tmp_path / "results"))
-    assert "## delta" in text
+    found = pages(read(tmp_path / "results"))
+    assert "paper/delta.md" in found
+    text = "\n".join(found.values())
     for claim in CLAIMS:
         assert claim.text in text
     assert "not testable here" in text

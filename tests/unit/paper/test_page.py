@@ -11,11 +11,16 @@ import pytest
 from feduca.recipes.schema import parse_setting
 from feduca.studies.execute import STUDIES, parse_only, plan
 from paper.commands import ON_GPU, commands, not_run, to_run
-from paper.page import page, read
+from paper.page import BEYOND, pages, read
 from paper.tables import markdown, table
 
 ROOT = Path(__file__).parents[3]
 SUMMARIES = read(ROOT / "results")
+
+
+def page(summaries):
+    """All pages as one text."""
+    return "\n".join(pages(summaries).values())
 
 
 def cell(labels, **known):
@@ -31,15 +36,26 @@ def cell(labels, **known):
     return blank | known
 
 
-def test_the_committed_page_is_what_the_summaries_say():
-    assert (ROOT / "docs/reproduction.md").read_text() == page(SUMMARIES)  # else: python -m paper.page
+def test_the_committed_pages_are_what_the_summaries_say():
+    """Else: python -m paper.page."""
+    found = pages(SUMMARIES)
+    for path, text in found.items():
+        assert (ROOT / "docs" / path).read_text() == text, path
+    assert {f"paper/{path.name}" for path in (ROOT / "docs/paper").iterdir()} == set(found) - {"reproduction.md"}
 
 
-def test_every_study_has_its_section_or_is_said_to_be_missing():
-    text = page(SUMMARIES)
-    (missing,) = re.findall(r"No committed summary: (.*)\.", text) or [""]
-    for name in STUDIES:
-        assert (f"## {name}\n" in text) != (name in missing.split(", ")), name
+def test_every_study_has_its_page_or_is_said_to_be_missing():
+    found = pages(SUMMARIES)
+    (missing,) = re.findall(r"No committed summary: (.*)\.", found["reproduction.md"]) or [""]
+    for name in set(STUDIES) - set(BEYOND):
+        assert (f"paper/{name}.md" in found) != (name in missing.split(", ")), name
+        assert f"](paper/{name}.md)" in found["reproduction.md"] or name in missing
+
+
+def test_every_page_is_in_the_list_of_pages():
+    found = pages(SUMMARIES)
+    for path in set(found) - {"reproduction.md"}:
+        assert f"\n{path.removesuffix('.md')}\n" in found["reproduction.md"], path
 
 
 def test_no_column_is_empty():
@@ -54,8 +70,7 @@ def test_no_column_is_empty():
 
 
 def test_views_show_the_runs_of_the_study_they_view():
-    text = page({"delta": SUMMARIES["delta"]})
-    section = text.split("## jensen\n")[1].split("## ")[0]
+    section = pages({"delta": SUMMARIES["delta"]})["paper/jensen.md"]
     assert "$ feduca reproduce delta --device cuda --set engine.precision=bf16" in section
     assert "| 0.5 | 1.67 | 2.48 |" in section
 
@@ -118,9 +133,9 @@ def test_sentences_hold_for_every_study():
     """No study without something computed to say, and none that breaks on a single cell."""
     text = page({"misreporting": [cell({"inflation": "0"}), cell({"inflation": "10"}, participation_mean=0.1)]})
     assert "+10 %: participation -30.0 points, accuracy +0.0 points" in text
-    for name in set(STUDIES) - {"splits"}:
+    for name in set(STUDIES) - {"splits", *BEYOND}:
         labels = {"data": "cifar10", "split": "0.5,1.0", "method": "feduca", "n_s": "1", "rule": "Eq. 1", "delta": "1"}
-        assert f"## {name}\n" in page({name: [cell(labels)]})
+        assert f"paper/{name}.md" in pages({name: [cell(labels)]})
 
 
 def test_a_table_stands_under_the_command_that_gives_it():
@@ -177,7 +192,7 @@ def test_what_is_still_to_run_stands_under_the_command_that_runs_it():
 
 def test_commands_of_the_page_are_commands():
     """Every line under "Still to run" names a study and cells of it that there are."""
-    section = page(SUMMARIES).split("## Still to run")[1].split("\n## ")[0]
+    section = pages(SUMMARIES)["paper/to-run.md"]
     lines = [line for line in section.splitlines() if line.startswith("$ feduca reproduce")]
     assert lines
     for line in lines:

@@ -198,7 +198,7 @@ def test_without_other_readings_verdicts_are_as_they_were():
     assert tried(plain) == {}
     for claim in CLAIMS:
         assert with_readings(claim, plain, {}) == claim.judge(RESULTS)
-    text = register(plain)
+    text = "\n".join(register(plain).values())
     assert UNDER not in text
     assert NONE not in text
 
@@ -213,7 +213,7 @@ def test_a_claim_that_fails_says_under_which_readings_it_holds_or_was_tried():
     none = judged(flat)[DELTA.text]
     assert none.word == NONE
     assert none.why.endswith("; tried under fitted, own-accuracy, lagged, random")
-    text = register({**RESULTS, "readings": [*papers, *flat]})
+    text = register({**RESULTS, "readings": [*papers, *flat]})["claims"]
     assert f"| {UNDER} | {NONE} |" in text.splitlines()[4]
     assert "which-reading.md" in text
 

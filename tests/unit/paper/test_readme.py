@@ -1,50 +1,87 @@
-"""README's figures are the committed summaries' figures, and nothing in it is left to fill in."""
+"""The first pages' figures are the committed summaries' figures, and nothing in them is left to fill in."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paper import real_page
-from paper.headline import block, table
+from paper.headline import TARGETS, block, first, table
 from paper.page import filled, read
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "docs/results.md").read_text()
 
 
 def test_nothing_is_left_to_fill_in():
     assert "@@" not in README
 
 
-@pytest.mark.parametrize(
-    "row", json.loads((ROOT / "results/quickstart.json").read_text()), ids=lambda row: row["method"]
-)
-def test_the_demo_table_is_the_committed_one(row):
-    (line,) = [line for line in README.splitlines() if line.startswith(row["method"] + "  ")]
-    accuracy, participation, holds = line.removeprefix(row["method"]).split()[:3]
-    assert accuracy == f"{100 * row['accuracy']:.1f}"
-    assert participation == f"{100 * row['participation']:.1f}"
-    assert holds == f"{100 * row['eq1_share']:.1f}"
+@pytest.mark.parametrize("page", TARGETS)
+def test_the_first_tables_are_what_the_summaries_say(page):
+    """Else: python -m paper.headline."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "<!-- table " in text
+    assert filled(text, lambda name: block(ROOT / "results", name)) == text
 
 
-def test_the_headline_table_is_the_committed_one():
+def test_the_demo_table_is_the_committed_one():
+    page = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results/quickstart.json").read_text()):
+        (line,) = [line for line in page.splitlines() if line.startswith(row["method"] + "  ")]
+        share, accuracy = line.removeprefix(row["method"]).split()[:2]
+        assert (share, accuracy) == (f"{100 * row['participation']:.1f}", f"{100 * row['accuracy']:.1f}")
+
+
+def test_the_first_screen_says_it_in_five_rows_and_short_sentences():
+    """What stands before "What it is": few numbers a sentence, one picture, the table, the command."""
+    screen = README.split("## What it is")[0]
+    assert screen.count("\n| ") == 6  # a head and five rows
+    assert (screen.count("!["), screen.count("make demo")) == (1, 1)
+    assert README.index("make demo") < README.index("make test")
+    for part in re.split(r"<!-- table.*?<!-- end -->|```.*?```|\]\([^)]*\)", README, flags=re.DOTALL):
+        for sentence in re.split(r"(?<=[.?!])\s", part):
+            assert len(re.findall(r"\d[\d.,]*", sentence)) <= 2, sentence
+
+
+def test_the_first_table_is_counted_by_hand():
+    rows = first(ROOT / "results")
+    cells = [c for c in json.loads((ROOT / "results/offers.json").read_text()) if c["labels"]["study"] == "main"]
+    ours = [c for c in cells if c["method"] == "stack, everybody trains" and c["data"] in ("cifar10", "fmnist")]
+    papers = rows["**our offer: each its own mixture**"][1]
+    assert papers.deployed == pytest.approx(np.mean([c["deployed_test_mean"] for c in ours]))
+    assert papers.better == pytest.approx(np.mean([c["better_off_share"] for c in ours]))
+    assert papers.worst == pytest.approx(min(c["gain_worst"] for c in ours))
+    natural = [c for c in json.loads((ROOT / "results/real.json").read_text()) if c["study"] == "main"]
+    forced = {c["data"]: c for c in natural if c["method"] == "forced" and c["data"] != "fars"}
+    alone = {c["data"]: np.array(c["deployed_test"], float) for c in natural if c["method"] == "alone"}
+    gains = {data: np.array(c["deployed_test"], float) - alone[data] for data, c in forced.items()}
+    found = rows["forced in (FedAvg)"][0]
+    assert found.worst == pytest.approx(min(each.mean(axis=0).min() for each in gains.values()))
+    assert found.better == pytest.approx(np.mean([(each.mean(axis=0) > 1e-9).mean() for each in gains.values()]))
+    (stack,) = (row for row in real_page.rows(ROOT / "results", "main").items() if row[0] == "stack")
+    inside = np.mean([stack[1][name].participation_mean for name in gains])
+    assert f"{100 * inside:.0f} % of the natural ones" in RESULTS
+
+
+def test_the_long_table_is_the_committed_one():
     summaries = read(ROOT / "results")
-    assert filled(README, lambda name: block(ROOT / "results", name)) == README
-    assert table(summaries) in README
+    assert table(summaries) in RESULTS
     feduca = next(
         c for c in summaries["table1"] if c["labels"] == {"data": "cifar10", "split": "0.5,1.0", "method": "feduca"}
     )
-    row = next(line for line in README.splitlines() if line.startswith("| FedUCA lagged"))
+    row = next(line for line in RESULTS.splitlines() if line.startswith("| FedUCA lagged"))
     assert f"| {100 * feduca['accuracy_mean']:.1f} ± {100 * feduca['accuracy_std']:.1f} (66.9)" in row
 
 
 def test_the_promise_of_offers_is_the_committed_one():
     cells = [c for c in json.loads((ROOT / "results/offers.json").read_text()) if c["study"] == "main"]
-    text = " ".join(README.split())
+    text = " ".join(RESULTS.split())
 
     def both(data, method, key):
         splits = [c for c in cells if c["data"] == data and c["method"] == method]
@@ -58,16 +95,16 @@ def test_the_promise_of_offers_is_the_committed_one():
     ours = [c for c in cells if c["method"] == "best-mixture, from consensus" and c["data"] in ("cifar10", "fmnist")]
     assert all(abs(c["accuracy_mean"] - c["ceiling_accuracy_mean"]) < 0.005 for c in ours)
     worst = min(c["gain_worst"] for c in ours)
-    assert f"the worst of 120 ends {-100 * worst:.1f} points below" in text
+    assert f"The worst-off of 120 silos loses {-100 * worst:.1f} points" in text
     many = {c["method"]: f"{100 * c['deployed_test_mean']:.1f}" for c in cells if c["data"] == "cifar100"}
     best, alone, forced = (many[m] for m in ("best-mixture, from consensus", "local", "forced"))
-    assert f"models that are {best} % accurate on such data, where they have {alone} alone and {forced} with" in text
+    assert f"models that are {best} % accurate on such data. They have {alone} alone, and {forced} with" in text
 
 
 def test_the_gpu_seconds_are_the_committed_ones():
     gpu = json.loads((ROOT / "benchmarks/results/gpu.json").read_text())
     for key in ("cifar10_feduca_s", "cifar10_fedavg_s", "fmnist_feduca_s"):
-        assert f"{gpu[key]:.1f} s" in README
+        assert f"{gpu[key]:.1f} s" in RESULTS
 
 
 def test_the_speed_page_says_what_the_committed_benchmarks_say():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paper import page, writer
+from paper import headline, writer
 
 ROOT = Path(__file__).parents[3]
 MODULES = ("page", "figures", "headline", "offers_page")
@@ -47,7 +47,7 @@ def results(tmp_path, monkeypatch):
 def test_help_writes_nothing(module, results, monkeypatch, capsys):
     code, out, _ = called(module, "--help", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
-    assert out.startswith(f"usage: python -m paper.{module} [-h] [RESULTS] [TARGET]\n")
+    assert out.startswith(f"usage: python -m paper.{module} [-h] [RESULTS] [TARGET ...]\n")
     assert os.listdir() == ["some"]
 
 
@@ -62,9 +62,14 @@ def test_results_that_are_none_are_refused(module, results, monkeypatch, capsys)
 
 
 def test_the_page_of_a_small_version_is_written(results, monkeypatch, capsys):
-    code, out, _ = called("page", results, "page.md", monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, out) == (0, "written to page.md\n")
-    assert "rounds 71-100 minus 11-40, in points: CIFAR-10 (0.5,1.0) +0.0" in Path("page.md").read_text()
+    Path("docs/paper").mkdir(parents=True)
+    Path("docs/paper/of-no-study.md").write_text("old")
+    code, out, _ = called("page", results, "docs", monkeypatch=monkeypatch, capsys=capsys)
+    written = sorted(path.name for path in Path("docs").rglob("*.md"))
+    assert (code, out) == (0, f"{len(written)} pages written to docs\n")
+    assert "of-no-study.md" not in written
+    text = "".join(path.read_text() for path in Path("docs").rglob("*.md"))
+    assert "rounds 71-100 minus 11-40, in points: CIFAR-10 (0.5,1.0) +0.0" in text
 
 
 def test_figures_are_drawn_into_the_folder_named(results, monkeypatch, capsys):
@@ -87,5 +92,5 @@ def test_a_page_to_be_filled_must_be_there(module, results, monkeypatch, capsys)
 
 def test_a_page_in_no_folder_is_refused(results, capsys):
     with pytest.raises(SystemExit) as stop:
-        writer.main("page", "", "", page.write, [results, "no/such/page.md"])
+        writer.main("headline", "", [], headline.write, [results, "no/such/page.md"])
     assert (stop.value.code, capsys.readouterr().err.count("\n")) == (2, 1)
