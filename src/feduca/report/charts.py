@@ -3,6 +3,8 @@
     all     one row per method, seed and round: method, seed, round, accuracy, participation
     one     one row per round of the chosen run, with every column of payload.SERIES
     bounds  the same, folded: round, kind, value
+    methods one row per method: method, number, participation, score;  seeds: the same, per run
+    weighed, worth  round, kind, value: what silos compared, and what it was worth, means over silos
     curve   r, u of one silo's fitted utility;  points: r, u as measured;  marks: r, u, gamma
 
 Colours are Okabe and Ito's, which survive colour blindness; dashes and shapes say the same once more.
@@ -15,7 +17,7 @@ from typing import Any
 
 import altair as alt
 
-from feduca.report.palette import DASHES, OKABE_ITO
+from feduca.report.palette import DASHES, OKABE_ITO, STATUS
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
@@ -27,14 +29,18 @@ def style(index: int) -> tuple[str, Sequence[int], str]:
     return OKABE_ITO[index % len(OKABE_ITO)], DASHES[index // len(OKABE_ITO) % len(DASHES)], SHAPES[index % len(SHAPES)]
 
 
-def charts(methods: Sequence[str], rounds: int, score: str = "accuracy") -> dict[str, Any]:
+def charts(methods: Sequence[str], rounds: int, score: str = "accuracy", deployed: bool = False) -> dict[str, Any]:
     """Every chart of the page, by name. `methods` fixes who gets which colour; `rounds` the common axis.
 
-    `score` is what models are judged by: the column is called accuracy, whatever it is.
+    `score` is what models are judged by: the column is called accuracy, whatever it is. `deployed`: methods are compared by what
+    silos deploy, not by the shared model.
     """
     return {
+        "trade": trade(methods, f"{score} of {'what silos deploy' if deployed else 'the shared model'}", score),
         "accuracy": over_rounds("accuracy", f"{score} of the shared model", methods, rounds, score),
         "participation": over_rounds("participation", "share of silos that joined", methods, rounds),
+        "weighed": kinds("weighed", WEIGHED, rounds, score),
+        "worth": kinds("worth", WORTH, rounds, score),
         "curve": utility_curve(),
         "slack": one_line("slack", "slack (sum over silos)", rounds),
         "gap": one_line("gap", "certified gap of the solver", rounds, alt.Scale(type="symlog", constant=1e-12), ".1e"),
@@ -46,8 +52,11 @@ def charts(methods: Sequence[str], rounds: int, score: str = "accuracy") -> dict
 
 
 TITLES = {
+    "trade": "Who stays, and how good it is",
     "accuracy": "Accuracy of the shared model",
     "participation": "Participation",
+    "weighed": "What silos compared: their own model and the offer",
+    "worth": "What it was worth: deployed and alone",
     "curve": "One silo's utility curve",
     "slack": "Slack: demand the weights could not meet",
     "gap": "Solver certificate",
@@ -74,22 +83,91 @@ def titles(score: str = "accuracy") -> dict[str, str]:
     return TITLES | {"accuracy": f"{score[:1].upper()}{score[1:]} of the shared model"}
 
 
+def _looks(methods: Sequence[str]) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
+    """Who looks how. A page draws its own legend, which wraps; files have this one."""
+    styles, domain = [style(i) for i in range(len(methods))], list(methods)
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=0, symbolStrokeWidth=2, symbolOpacity=1)
+    colour = alt.Color("method:N", scale=alt.Scale(domain=domain, range=[s[0] for s in styles]), legend=legend)
+    shape = alt.Shape("method:N", scale=alt.Scale(domain=domain, range=[s[2] for s in styles]), legend=legend)
+    dash = alt.StrokeDash("method:N", scale=alt.Scale(domain=domain, range=[list(s[1]) for s in styles]), legend=legend)
+    return colour, shape, dash
+
+
+def trade(methods: Sequence[str], title: str, score: str = "accuracy") -> Any:
+    """The score against participation: a mark and a number per method, a small mark per seed."""
+    colour, shape, _ = _looks(methods)
+    share = score == "accuracy"
+    x = alt.X(
+        "participation:Q",
+        title="share of silos in, all rounds",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format="%"),
+    )
+    y = alt.Y(
+        "score:Q", title=title, scale=alt.Scale(zero=False, padding=18), axis=alt.Axis(format="%" if share else ".3~g")
+    )
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("participation:Q", title="in", format=".1%"),
+        alt.Tooltip("score:Q", title=score, format=".1%" if share else ".3f"),
+    ]
+    known = "isValid(datum.score) && isValid(datum.participation)"
+    mean = alt.Chart(alt.NamedData("methods")).transform_filter(known).encode(x=x, y=y, tooltip=tooltip)
+    seeds = alt.Chart(alt.NamedData("seeds")).transform_filter(known).encode(x=x, y=y, color=colour, shape=shape)
+    marks = mean.mark_point(size=170, filled=True, opacity=1).encode(color=colour, shape=shape)
+    numbers = mean.mark_text(dx=14, dy=-9, fontSize=13, fontWeight="bold", clip=False).encode(text="number:Q")
+    alone = (
+        alt.Chart(alt.NamedData("methods"))
+        .transform_aggregate(alone="mean(alone)")
+        .transform_filter("isValid(datum.alone)")
+        .encode(y="alone:Q")
+    )
+    level = alone.mark_rule(strokeDash=[5, 4], strokeWidth=1.5)
+    named = alone.mark_text(align="left", dy=-7, fontSize=12).encode(x=alt.value(6), text=alt.value("alone"))
+    seeded = seeds.mark_point(size=25, filled=True, opacity=0.55)
+    return (level + named + seeded + marks + numbers).properties(height=HEIGHT + 120, width="container")
+
+
+WEIGHED = {"own": "own model, validation data", "offered": "what it was offered, validation data"}
+WORTH = {"alone": "the model it would have had alone, untouched data", "deployed": "what it deploys, untouched data"}
+
+
+def kinds(data: str, names: Mapping[str, str], rounds: int, score: str) -> Any:
+    """Some means over silos, a line each."""
+    share, titles = score == "accuracy", list(names.values())
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=0, symbolOpacity=1, symbolStrokeWidth=2)
+    looks = [OKABE_ITO[1], OKABE_ITO[0]], [list(d) for d in DASHES[1::-1]]
+    base = alt.Chart(alt.NamedData(data)).encode(
+        x=_x(rounds),
+        y=alt.Y(
+            "value:Q",
+            title=f"{score}, mean over silos",
+            scale=alt.Scale(zero=False),
+            axis=alt.Axis(format="%" if share else ".3~g"),
+        ),
+        color=alt.Color("kind:N", scale=alt.Scale(domain=titles, range=looks[0]), legend=legend),
+        strokeDash=alt.StrokeDash("kind:N", scale=alt.Scale(domain=titles, range=looks[1]), legend=legend),
+        tooltip=[
+            alt.Tooltip("kind:N"),
+            alt.Tooltip("round:Q"),
+            alt.Tooltip("value:Q", format=".1%" if share else ".3f"),
+        ],
+    )
+    return alt.layer(base.mark_line(strokeWidth=2)).properties(height=HEIGHT, width="container")
+
+
 def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int, score: str = "accuracy") -> Any:
     """One line per method: the mean over seeds, and the band from the lowest to the highest seed."""
-    styles = [style(i) for i in range(len(methods))]
-    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=340, symbolStrokeWidth=2, symbolOpacity=1)
-    domain = list(methods)
-    colour = alt.Color("method:N", scale=alt.Scale(domain=domain, range=[s[0] for s in styles]), legend=legend)
-    dash = alt.StrokeDash("method:N", scale=alt.Scale(domain=domain, range=[list(s[1]) for s in styles]), legend=legend)
-    shape = alt.Shape("method:N", scale=alt.Scale(domain=domain, range=[s[2] for s in styles]), legend=legend)
+    colour, shape, dash = _looks(methods)
     share = score == "accuracy"  # a share of something; another score may be anything
     y = alt.Y(
         f"mean({name}):Q",
         title=title,
-        **({"scale": alt.Scale(domain=[0, 1]), "axis": alt.Axis(format="%")} if share else {}),
+        **({"axis": alt.Axis(format="%")} if share else {}),
+        scale=alt.Scale(domain=[0, 1]) if name == "participation" else alt.Scale(zero=False),
     )
-    pick = alt.selection_point(name=f"pick_{name}", fields=["method"], bind="legend")
-    faint = alt.when(pick).then(alt.value(1.0)).otherwise(alt.value(0.12))
+    front = alt.param(name="front", value="")  # the method that the page's legend brings forward
+    faint = alt.when("front == '' || datum.method == front").then(alt.value(1.0)).otherwise(alt.value(0.12))
     base = alt.Chart(alt.NamedData("all")).transform_filter(f"isValid(datum.{name})")
     band = base.mark_area(opacity=0.18).encode(
         x=_x(rounds),
@@ -109,7 +187,7 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int, scor
         base.transform_filter(f"{_some(rounds, 8)} || datum.round == {rounds}")
         .mark_point(size=45, filled=True)
         .encode(x=_x(rounds), y=y, color=colour, shape=shape, opacity=faint, tooltip=tooltip)
-        .add_params(pick)
+        .add_params(front)
     )
     return (band + line + marks).properties(height=HEIGHT + 40, width="container")
 
@@ -198,14 +276,7 @@ def utility_curve() -> Any:
     ).properties(height=HEIGHT + 60, width="container")
 
 
-STATUS_COLOURS = {
-    "joined": "#0072B2",
-    "declined": "#E69F00",
-    "absent": "#c9ced4",
-    "refused": "#CC79A7",
-    "left": "#4a4f57",
-}
-LETTERS = {word[0]: word for word in STATUS_COLOURS}
+LETTERS = {word[0]: word for word in STATUS}
 
 
 def strip(silos: Sequence[str]) -> Any:
@@ -222,7 +293,7 @@ def strip(silos: Sequence[str]) -> Any:
             y=alt.Y("silo:N", title=None, sort=list(silos), scale=alt.Scale(paddingInner=0.12)),
             color=alt.Color(
                 "status:N",
-                scale=alt.Scale(domain=list(STATUS_COLOURS), range=list(STATUS_COLOURS.values())),
+                scale=alt.Scale(domain=list(STATUS), range=list(STATUS.values())),
                 legend=alt.Legend(title=None, orient="bottom"),
             ),
         )
@@ -273,13 +344,33 @@ def strip_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def bound_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The `bounds` data set of one run of a payload."""
-    rows = one_rows(run)
+    return kind_rows(run, BOUNDS)
+
+
+def kind_rows(run: Mapping[str, Any], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The `weighed` and `worth` data sets of one run of a payload."""
     return [
         {"round": row["round"], "kind": title, "value": row[name]}
-        for name, title in BOUNDS.items()
-        for row in rows
+        for name, title in names.items()
+        for row in one_rows(run)
         if row.get(name) is not None
     ]
+
+
+def trade_rows(data: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The `methods` and `seeds` data sets of a payload."""
+    column = data["compared_by"]
+    methods = [
+        {key: row[key] for key in ("method", "number", "participation")}
+        | {"score": row[column], "alone": row["alone"] if column == "deployed" else None}
+        for row in data["table"]
+    ]
+    seeds = [
+        {"method": run["label"], "participation": run["figures"]["participation"], "score": run["figures"][column]}
+        for run in data["runs"]
+        if run["figures"] and len(data["runs"]) > len(methods)
+    ]
+    return {"methods": methods, "seeds": seeds}
 
 
 def curve_sets(

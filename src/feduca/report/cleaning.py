@@ -40,6 +40,8 @@ class ClientRound:
     places: Sequence[float]
     points: Sequence[Sequence[Number] | None]  # measured utilities at `places`
     paired: Mapping[str, Sequence[Number]] | None  # answers against the model alone (analysis/judging.py)
+    standing: Sequence[Number]  # what the server thinks of a silo, 0 to 1, where it says so ...
+    standing_reason: Sequence[str]  # ... and why
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,17 @@ def letters(status: Sequence[Any]) -> str:
     return "".join(word[0] if word in STATUSES else "a" for word in status)
 
 
+def _standing(item: Mapping[str, Any], n: int) -> tuple[list[Number], list[str]]:
+    """A standing per silo and its reason: two columns, or one of {"standing" or "value": number, "reason": text}."""
+    column, because = item.get("standing"), item.get("standing_reason")
+    if isinstance(column, dict):  # columns of its own
+        column, because = column.get("standing", column.get("value")), column.get("reason", because)
+    column = column if isinstance(column, list) and len(column) == n else [None] * n
+    because = because if isinstance(because, list) and len(because) == n else [None] * n
+    parts = [one if isinstance(one, dict) else {"value": one, "reason": why} for one, why in zip(column, because)]
+    return [number(p.get("value", p.get("standing"))) for p in parts], [text(p.get("reason")) for p in parts]
+
+
 def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
     if item is None or (round := round_number(item)) is None:
         return None
@@ -117,6 +130,7 @@ def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
     points = _vectors(kept.get("values"), n, 200) if len(full) == len(places) > 0 else [None] * n
     zeta = [z if z is not None and all(x is not None for x in z) else None for z in _vectors(item.get("zeta"), n, 50)]
     pairs = item.get("paired")
+    stand, because = _standing(item, n)
     return ClientRound(
         round=round,
         status=letters(status),
@@ -126,4 +140,6 @@ def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
         places=full,
         points=[p if p is not None and len(p) == len(full) else None for p in points],
         paired={name: numbers(pairs.get(name), n) for name in COLUMNS} if isinstance(pairs, dict) else None,
+        standing=stand,
+        standing_reason=because,
     )

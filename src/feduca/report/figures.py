@@ -88,9 +88,12 @@ def _filled(data: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]
     methods = list(dict.fromkeys(run["label"] for run in data["runs"]))
     rounds = max(run["done"] for run in data["runs"])
     drawn = {
-        name: chart.properties(width=WIDTH) for name, chart in charts.charts(methods, rounds, data["score"]).items()
+        name: chart.properties(width=WIDTH)
+        for name, chart in charts.charts(methods, rounds, data["score"], data["compared_by"] == "deployed").items()
     }
     everything = charts.all_rows(data)
+    if len(methods) > 1 and any(row[data["compared_by"]] is not None for row in data["table"]):
+        yield "trade", drawn["trade"], charts.trade_rows(data)
     for name in ("accuracy", "participation"):
         if any(row.get(name) is not None for row in everything):
             yield name, drawn[name], {"all": everything}
@@ -106,6 +109,9 @@ def _filled(data: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]
         for name, column in (("promise", "promise_kept"), ("slack", "slack"), ("gap", "gap"), ("jensen", "jensen")):
             if any(row.get(column) is not None for row in one):
                 yield f"{prefix}{name}", drawn[name], {"one": one}
+        for name, names in (("weighed", charts.WEIGHED), ("worth", charts.WORTH)):
+            if rows := charts.kind_rows(run, names):
+                yield f"{prefix}{name}", drawn[name], {name: rows}
         if any(row.get("concession") for row in one):
             yield f"{prefix}concession", drawn["concession"], {"one": one}
         if any(row["kind"] != charts.BOUNDS["discrepancy"] for row in bounds):

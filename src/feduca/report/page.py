@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError
+from feduca.report import palette
 from feduca.report.payload import embedded, payload
 from feduca.report.reading import Run, read
 from feduca.runs.files import write_output
@@ -72,40 +73,64 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     from feduca.report import charts
 
     data = payload(runs)
-    methods = tuple(dict.fromkeys(run["label"] for run in data["runs"]))
+    methods = tuple(row["method"] for row in data["table"])
     rounds = max([run["planned"] or 0 for run in data["runs"]] + [run["done"] for run in data["runs"]])
     return data | {
-        "charts": _specs(methods, rounds, data["score"]),
+        "charts": _specs(methods, rounds, data["score"], data["compared_by"] == "deployed"),
         "titles": charts.titles(data["score"]),
-        "bounds": charts.BOUNDS,
+        "kinds": {"bounds": charts.BOUNDS, "weighed": charts.WEIGHED, "worth": charts.WORTH},
+        "looks": {
+            "base": palette.OKABE_ITO,
+            "light": palette.ON_LIGHT,
+            "dark": palette.ON_DARK,
+            "dashes": palette.DASHES,
+            "shapes": charts.SHAPES,
+        },
     }
 
 
 @cache
-def _specs(methods: tuple[str, ...], rounds: int, score: str) -> dict[str, Any]:
+def _specs(methods: tuple[str, ...], rounds: int, score: str, deployed: bool) -> dict[str, Any]:
     from feduca.report.charts import charts
 
-    return {name: chart.to_dict() for name, chart in charts(methods, rounds, score).items()}
+    return {name: chart.to_dict() for name, chart in charts(methods, rounds, score, deployed).items()}
+
+
+SCRIPTS = ("base.js", "charts.js", "strip.js", "answer.js", "compare.js", "silo.js", "page.js")  # one after the other
 
 
 def render(data: Mapping[str, Any]) -> str:
     """The page. `{"live": address}` instead of data makes it fetch them from there, again and again."""
     require_report()
-    script, vega = _part("page.js"), _vega()
-    hashes = " ".join(f"'sha256-{_digest(source)}'" for source in (vega, script))
+    script, vega = packed(*SCRIPTS), _vega()
     connect = "'self'" if "live" in data else "'none'"
-    policy = (
+    parts = {"STYLE": part("page.css"), "DATA": embedded(data), "VEGA": vega, "SCRIPT": script}
+    return filled("page.html", parts, policy(connect, vega, script))
+
+
+def policy(connect: str, *scripts: str) -> str:
+    """What a page may do: run these scripts, and talk to `connect`."""
+    hashes = " ".join(f"'sha256-{_digest(source)}'" for source in scripts)
+    return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; connect-src {connect}; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {"POLICY": policy, "STYLE": _part("page.css"), "DATA": embedded(data), "VEGA": vega, "SCRIPT": script}
-    pieces = _part("page.html").split("@")  # the template's only @ signs delimit its five places
-    return "".join(parts.get(piece, piece) for piece in pieces)
+
+
+def filled(template: str, parts: Mapping[str, str], allowed: str) -> str:
+    """A template with its parts; its only @ signs delimit their places."""
+    pieces = part(template).split("@")
+    return "".join({"POLICY": allowed, **parts}.get(piece, piece) for piece in pieces)
+
+
+def packed(*names: str) -> str:
+    """Scripts as one, in a scope of their own."""
+    return '"use strict";\n(() => {\n' + "\n".join(part(name) for name in names) + "})();\n"
 
 
 @cache
-def _part(name: str) -> str:
-    return resources.files("feduca.report").joinpath(name).read_text(encoding="utf-8")
+def part(name: str) -> str:
+    return (resources.files("feduca.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -15,12 +15,25 @@ from typing import Any
 import numpy as np
 
 from feduca.errors import InputError
+from feduca.report.answer import answer, compared
 from feduca.report.better_off import kept, margin, option, shares
 from feduca.report.better_off import rows as judged_rows
 from feduca.report.better_off import sentence as judgement
 from feduca.report.cleaning import STATUSES, ClientRound, Number, text
+from feduca.report.names import labels
 from feduca.report.reading import Run
-from feduca.report.verdict import average, better_off, comparison, figures, gone, labels, untouched, verdict
+from feduca.report.silos import MEANS
+from feduca.report.verdict import (
+    average,
+    better_off,
+    comparison,
+    figures,
+    gone,
+    notices,
+    research,
+    untouched,
+    verdict,
+)
 from feduca.runs import standing
 from feduca.runs.manifest import UNCHECKED
 
@@ -60,10 +73,12 @@ def payload(runs: Sequence[Run]) -> dict[str, Any]:
             )
     scores = {run.score for run in runs}
     head = verdict(runs[0]) if shares == 1 else [comparison(runs, names)]
+    table = _table(runs, names)
     return {
         "verdict": head,
         "runs": shown,
-        "table": _table(runs, names),
+        "table": table,
+        "compared_by": "deployed" if all(row["deployed"] is not None for row in table) else "accuracy",
         "notes": list(dict.fromkeys(notes)),
         "grid": GRID,
         "score": scores.pop() if len(scores) == 1 else "score",
@@ -78,7 +93,7 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         notes.append(f"{where}: this run {UNCHECKED}.")
     if run.unreadable:
         notes.append(f"{where}: {run.unreadable} lines of the record could not be read and are left out.")
-    strip, strip_rounds = _strip(run, STRIP_CELLS // shares, where, notes)
+    strip, before, strip_rounds = _strip(run, STRIP_CELLS // shares, where, notes)
     return {
         "label": label,
         "seed": run.seed,
@@ -86,7 +101,12 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
         "directory": text("/".join(run.path.parts[-2:])),
         "state": run.state_shown,
         "verdict": verdict(run),
+        "answer": answer(run, label),
+        "notices": notices(run),
+        "research": research(run),
+        "figures": {key: _short(value) for key, value in figures(run).items()} if run.rounds else {},
         "silos": list(run.silos),
+        "validation": run.validation_examples,
         "done": len(run.rounds),
         "planned": run.planned,
         "metric": run.setting("utility", "metric", "accuracy"),
@@ -95,6 +115,7 @@ def _run(run: Run, label: str, shares: int, details: int, notes: list[str]) -> d
             [line.round, line.words["fallback"]] for line in run.rounds if line.words["fallback"] is not None
         ],
         "strip": strip,
+        "before": before,
         "strip_rounds": strip_rounds,
         "standing": _standing(run, STANDING_ROWS // shares, where, notes),
         "details": _details(run, details, where, notes),
@@ -116,7 +137,10 @@ def _table(runs: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
         spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
         row["gain_worst"] = _short(min((f["gain_worst"] for f in found if f["gain_worst"] is not None), default=None))
         row["judged"] = shares(group)
-        rows.append({"method": name, "seeds": len(group), "accuracy_std": _short(spread), **row})
+        row["silos"] = max(len(run.silos) for run in group)
+        rows.append(
+            {"method": name, "number": len(rows) + 1, "seeds": len(group), "accuracy_std": _short(spread), **row}
+        )
     return rows
 
 
@@ -162,6 +186,11 @@ def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list
         values = [_short(average(line.numbers[name] for line in bucket)) for bucket in buckets]
         if any(value is not None for value in values):
             columns[name] = values
+    means = {c.round: c.means for c in run.clients.glimpses}
+    for name in MEANS:
+        values = [_short(average(means[r.round][name] for r in bucket if r.round in means)) for bucket in buckets]
+        if any(value is not None for value in values):
+            columns[name] = values
     low = {c.round: c.promise_low for c in run.clients.glimpses if c.promise_low is not None}
     high = {c.round: c.promise_high for c in run.clients.glimpses if c.promise_high is not None}
     if "promise_kept" in columns and low:
@@ -173,18 +202,23 @@ def _series(run: Run, most: int, where: str, notes: list[str]) -> dict[str, list
     return columns
 
 
-def _strip(run: Run, cells: int, where: str, notes: list[str]) -> tuple[list[str], list[int]]:
-    """One string of letters per silo (joined, declined, absent, refused, left), one letter per shown round."""
+def _strip(run: Run, cells: int, where: str, notes: list[str]) -> tuple[list[str], list[str], list[int]]:
+    """One string of letters per silo (joined, declined, absent, refused, left), one letter per shown round.
+
+    Twice: who was in, and who would have been with what the page compares it with (answer.py), if there is such a thing.
+    """
     silos = len(run.silos)
     if not run.clients or silos == 0:
-        return [], []
+        return [], [], []
     most = max(1, cells // silos)
     step = max(1, -(-len(run.clients) // most))
     if step > 1:
         notes.append(f"{where}: the strip shows every {step}th round.")
     chosen = run.clients.glimpses[::step]
-    columns = [c.status for c in chosen]
-    return ["".join(letters) for letters in zip(*columns)], [c.round for c in chosen]
+    which = compared(run)
+    both = [[c.status for c in chosen], [getattr(c, which[0]) for c in chosen] if which else []]
+    strip, before = (["".join(letters) for letters in zip(*columns)] for columns in both)
+    return strip, before, [c.round for c in chosen]
 
 
 def _shared(total: int, needs: Sequence[int]) -> list[int]:

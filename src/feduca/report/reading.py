@@ -17,6 +17,7 @@ from typing import Any
 
 from feduca.errors import InputError
 from feduca.report.cleaning import MAX_ROUNDS, MAX_SILOS, Number, RoundLine, numbers, round_line, text
+from feduca.report.liveness import silent
 from feduca.report.silos import SiloRounds, item_of
 from feduca.runs import files, lines, manifest
 
@@ -37,6 +38,9 @@ class Run:
     unreadable: int = 0  # lines left out
     doubt: str = ""  # why its records are not to be believed
     unchecked: bool = False  # finished before runs kept checksums
+    silent: float | None = (
+        None  # seconds since anything was written, where it says it is running and nobody seems to run it
+    )
 
     @property
     def name(self) -> str:
@@ -62,14 +66,22 @@ class Run:
     @property
     def test_examples(self) -> list[Number]:
         """How many examples each silo has that no decision sees, where the run says."""
+        return self._examples("test")
+
+    @property
+    def validation_examples(self) -> list[Number]:
+        """How many examples each silo decides by, where the run says."""
+        return self._examples("validation")
+
+    def _examples(self, split: str) -> list[Number]:
         task = self.environment.get("task")
         counts = task.get("examples") if isinstance(task, Mapping) else None
-        return numbers(counts.get("test") if isinstance(counts, Mapping) else None, len(self.silos))
+        return numbers(counts.get(split) if isinstance(counts, Mapping) else None, len(self.silos))
 
     @property
     def state_shown(self) -> str:
         """Its state, in one word."""
-        return "damaged" if self.doubt else self.state
+        return "damaged" if self.doubt else "silent" if self.silent is not None else self.state
 
     @property
     def planned(self) -> int | None:
@@ -129,7 +141,14 @@ class RunReader:
             run.unreadable += not run.clients.add(item, len(run.silos))
         if changed and run.state != "running":
             self._doubt()
-        return changed
+        return self.listen() or changed
+
+    def listen(self) -> bool:
+        """Is anybody still writing? True when that has changed."""
+        run, before = self.run, self.run.silent
+        seconds = run.rounds[-1].seconds if run.rounds else None
+        run.silent = silent(run.path, seconds or 0.0) if run.state == "running" else None
+        return (before is None) != (run.silent is None)
 
     def _doubt(self) -> None:
         """Are these the records that the run wrote? Its status, or else its last checkpoint, has their checksums."""
@@ -234,18 +253,23 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
+TAIL = 256 * 1024  # bytes of a run's rounds that a list reads
+
+
 def glance(path: Path) -> Run:
-    """A run's configuration, state and last finished round, without reading the rest: enough for a list of many."""
-    run = RunReader(path, records=()).run
-    rounds = path / "rounds.jsonl"
+    """A run's configuration, state and last rounds, without reading the rest: enough for a list of many."""
+    reader = RunReader(path, records=())
+    run, rounds = reader.run, path / manifest.ROUNDS
     try:
         with files.opened(rounds, files.LARGE) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
-            tail = file.read(64 * 1024).splitlines(keepends=True)
+            start = max(0, os.fstat(file.fileno()).st_size - TAIL)
+            file.seek(start)
+            tail = file.read(TAIL).splitlines(keepends=True)
     except OSError:
-        tail = []
-    complete = [round_line(item_of(line)) for line in tail[-2:] if line.endswith(b"\n")]
-    run.rounds += [line for line in complete if line is not None][-1:]
+        return run
+    complete = [round_line(item_of(line)) for line in tail[1 if start else 0 :] if line.endswith(b"\n")]
+    run.rounds += [line for line in complete if line is not None]
+    reader.listen()
     return run
 
 

@@ -7,7 +7,7 @@ a page shows in detail are read from the file again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -18,7 +18,14 @@ from feduca.runs.lines import Lines, decoded
 
 IN_MEMORY = 50_000  # silos times rounds: some 50 MB
 
-_COLUMNS = ("round", "status", "promise_kept")
+MEANS = {  # over silos, of every round: what a chart calls it, and the column
+    "own": "own_accuracy",
+    "offered": "offered_accuracy",
+    "deployed": "test_deployed",
+    "alone": "test_alone",
+}
+_COLUMNS = ("round", "status", "promise_kept", "global_accuracy", *MEANS.values())
+ABSURD = 1e9  # scores beyond it are none
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,11 @@ class Glimpse:
     status: str  # one letter per silo, as in ClientRound
     promise_low: Number
     promise_high: Number
+    means: Mapping[str, Number]  # of MEANS
+    shared_wins: (
+        str  # the same letters: j where the shared model is more accurate than the silo's own, d where it is not ...
+    )
+    offer_wins: str  # ... and where what it was offered is
 
 
 class SiloRounds(Sequence[ClientRound]):
@@ -63,7 +75,19 @@ class SiloRounds(Sequence[ClientRound]):
             said = self.glimpses[-1].status  # mostly nothing changes, and then it takes no room
         kept = [value for value in numbers(item.get("promise_kept"), n) if value is not None]
         self._places.append(len(self._lines) - 1)
-        self.glimpses.append(Glimpse(round, said, min(kept, default=None), max(kept, default=None)))
+        scores = {name: _scores(item.get(column), n) for name, column in MEANS.items()}
+        shared = _scores(item.get("global_accuracy"), n)
+        self.glimpses.append(
+            Glimpse(
+                round,
+                said,
+                min(kept, default=None),
+                max(kept, default=None),
+                {name: _mean(values) for name, values in scores.items()},
+                _wins(said, shared, scores["own"]),
+                _wins(said, scores["offered"], scores["own"]),
+            )
+        )
         if self._cells <= IN_MEMORY and (found := client_round(item, n)) is not None:
             self._remember(len(self) - 1, found)
         self._cells += n
@@ -103,6 +127,24 @@ class SiloRounds(Sequence[ClientRound]):
         while self._size > IN_MEMORY and len(self._read) > 1:
             _, old = self._read.popitem(last=False)
             self._size -= len(old.status)
+
+
+def _scores(values: Any, n: int) -> list[Number]:
+    return [None if v is None or abs(v) > ABSURD else v for v in numbers(values, n)]
+
+
+def _mean(values: Sequence[Number]) -> Number:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _wins(status: str, new: Sequence[Number], own: Sequence[Number]) -> str:
+    """Who would say yes to a model if accuracy alone decided; whoever was not asked keeps its letter."""
+    said = "".join(
+        letter if letter in "arl" else "j" if a is None or b is None or a > b + 1e-12 else "d"
+        for letter, a, b in zip(status, new, own)
+    )
+    return status if said == status else said
 
 
 def item_of(line: bytes, only: Sequence[str] | None = None) -> dict[str, Any] | None:

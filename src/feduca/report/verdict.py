@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from feduca.core import wording
 from feduca.report.better_off import sentence as judgement
 from feduca.report.better_off import why_out
 from feduca.report.cleaning import Number
+from feduca.report.liveness import lapse
 from feduca.report.reading import Run
 from feduca.runs import standing
 from feduca.runs.manifest import nothing_kept
 from feduca.runs.standing import LAST
 
-_MECHANISMS = {"feduca": "FedUCA", "fedavg": "FedAvg", "uniform": "uniform weights", "random": "random weights"}
-_RULES = {"accuracy": "Eq. 1", "utility": "Eq. 2", "always": "everybody forced in"}
 NAMED = 4  # silos that a sentence names
+SAME = 0.0005  # shares and scores that look alike with one decimal in percent are a tie
 ABSURD = 1e9  # scores beyond it
-LABEL, SETTING = 300, 60  # characters of a run's name, and of a setting in it
 
 
 def average(values: Iterable[Number]) -> Number:
@@ -46,9 +44,12 @@ def figures(run: Run) -> dict[str, Number]:
     against = standing.summary(untouched(run), run.silos)
     return {
         "accuracy": over("accuracy", LAST),
+        "deployed": average(standing.last(untouched(run), "test_deployed") or ()),
+        "alone": against.get("alone"),
         "better_off": against.get("better_off"),
         "gain_worst": against.get("gain_worst"),
         "participation": over("participation"),
+        "ended": over("participation", LAST),
         "promise_kept": over("promise_kept"),
         "slack": over("slack"),
         "gap": max((g for line in run.rounds if (g := line.numbers["gap"]) is not None), default=None),
@@ -60,68 +61,13 @@ def figures(run: Run) -> dict[str, Number]:
     }
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
-    """One name per run: mechanism and rule, then whatever else tells the runs apart. Seeds do not: they form a band.
-
-    Runs of one name are shown as seeds of one method, so what is configured otherwise must have another name.
-    """
-    flat = [_flat({k: v for k, v in run.config.items() if k not in ("name", "seeds", "compare")}) for run in runs]
-    bases = [_base(run) for run in runs]
-    shown = {"mechanism.name", "participation.rule", "participation.warm_start", "offer.kind"}
-    keys = [_differ(base, bases, flat) - shown for base in bases]
-    short = [_told(*one, set()) for one in zip(bases, flat, keys)]
-    # Three settings may not be enough: what tells namesakes apart comes first then, where a legend does not cut it off.
-    names = [_told(base, own, some, _differ(s, short, flat)) for base, own, some, s in zip(bases, flat, keys, short)]
-    kinds = [frozenset(config.items()) for config in flat]
-    return [_numbered(name, names, kind, kinds) for name, kind in zip(names, kinds)]
-
-
-def _differ(name: str, names: Sequence[str], flat: Sequence[Mapping[str, str]]) -> set[str]:
-    """The settings in which runs of one name differ."""
-    alike = [config for other, config in zip(names, flat) if other == name]
-    return {key for key in set().union(*alike) if len({config.get(key) for config in alike}) > 1}
-
-
-def _told(base: str, config: Mapping[str, str], keys: set[str], first: set[str]) -> str:
-    """A name with some of these settings: all of those that come `first`, of others as many as make three."""
-    order = [*sorted(first), *sorted(keys - first)]
-    extra = [f"{key.rpartition('.')[2]} = {config.get(key, 'unset')}"[:SETTING] for key in order]
-    most = max(3, len(first))
-    return ", ".join([base, *extra[:most], *(["and more"] if len(extra) > most else [])])[:LABEL]
-
-
-def _numbered(name: str, names: Sequence[str], kind: frozenset, kinds: Sequence[frozenset]) -> str:
-    """With a number where other configurations have the name, too: values may differ in what does not fit it."""
-    namesakes = list(dict.fromkeys(other for own, other in zip(names, kinds) if own == name))
-    return name if len(namesakes) == 1 else f"{namesakes.index(kind) + 1}: {name}"
-
-
-def _base(run: Run) -> str:
-    mechanism, rule, warm = (
-        run.setting("mechanism", "name", "?"),
-        run.setting("participation", "rule", "?"),
-        run.setting("participation", "warm_start", "0"),
-    )
-    parts = [_MECHANISMS.get(mechanism, mechanism), _RULES.get(rule, rule)]
-    if warm not in ("0", ""):
-        parts.append(f"warm start {warm}")
-    if (offer := run.setting("offer", "kind", "global")) not in ("global", ""):
-        parts.append(offer)
-    return ", ".join(parts)
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    out: dict[str, str] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            out |= _flat(value, f"{prefix}{key}.")
-        else:
-            out[f"{prefix}{key}"] = str(value)
-    return out
+def ended(run: Run) -> Number:
+    """The share of silos that took part in the last ten rounds."""
+    return average(line.numbers["participation"] for line in run.rounds[-LAST:])
 
 
 def verdict(run: Run) -> list[str]:
-    """What happened in one run: a headline first, then one sentence per question."""
+    """What happened in one run: how it ended first, then one sentence per question."""
     if run.doubt:
         return [
             f"Do not believe these figures: the records are not those that the run wrote ({run.doubt});"
@@ -129,34 +75,39 @@ def verdict(run: Run) -> list[str]:
             *verdict(replace(run, doubt="")),
         ]
     if not run.rounds:
-        return [f"{_state(run)} No round has finished yet."]
-    said = figures(run)
-    share, silos, done = said["participation"], len(run.silos), len(run.rounds)
-    sentences = [
-        f"{_mood(share)}: {percent(share)} of silos took part on average over {_count(done, 'round')}, "
-        + ("" if silos == 0 else f"{_joined_last(run)} of {silos} in the last, ")
-        + (
-            f"and the shared model reaches {scored(said['accuracy'], run.score)} (mean of the last {min(LAST, done)} rounds)."
-            if said["accuracy"] is not None
-            else "and there is no common test set to score the shared model on."
-        )
-    ]
-    if state := _state(run):
-        sentences.append(state)
-    sentences += [
-        better_off(run),
-        judgement(run),
-        _who(run),
-        why_out(run),
-        _gone(run),
-        _promise(run, said),
-        _program(run, said),
-    ]
+        return [f"{_state(run)} No round has finished yet.".strip()]
+    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), _gone(run)]
     return [sentence for sentence in sentences if sentence]
 
 
+def _course(run: Run) -> str:
+    """How it ended, and how it came there."""
+    said, last = figures(run), min(LAST, len(run.rounds))
+    share, end = said["participation"], ended(run)
+    text = f"{mood(end)}: {percent(end)} of silos took part in the last {_count(last, 'round')}"
+    if share is not None and end is not None and abs(share - end) >= SAME:
+        text += f", {percent(share)} over all {len(run.rounds)}"
+    if run.clients:
+        text += f"; {_joined_last(run)} of {len(run.silos)} in the very last"
+    if said["accuracy"] is None:
+        return f"{text}. There is no common test set to score the shared model on."
+    return f"{text}. The shared model reaches {scored(said['accuracy'], run.score)} (mean of the last {_count(last, 'round')})."
+
+
+def research(run: Run) -> list[str]:
+    """What the server solved and promised, for those who study it."""
+    said = figures(run) if run.rounds else {}
+    return [sentence for sentence in (_promise(run, said), _program(run, said)) if sentence] if said else []
+
+
+def notices(run: Run) -> list[str]:
+    """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
+    doubt = verdict(run)[:1] if run.doubt else []
+    return [said for said in (*doubt, _state(run), _gone(run) if run.rounds else "") if said]
+
+
 def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Several methods in one sentence."""
+    """Several methods in one sentence; methods that look alike are said to tie."""
     rows: dict[str, list[dict[str, Number]]] = {}
     forced = set()
     for run, name in zip(runs, names):
@@ -166,30 +117,49 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
     if len(rows) < 2:
         return f"{_count(len(runs), 'seed')} of {names[0]}."
     means = {name: {key: average(f[key] for f in found) for key in found[0]} for name, found in rows.items()}
-    free = {n: m["participation"] for n, m in means.items() if n not in forced and m["participation"] is not None}
-    reached = {n: m["accuracy"] for n, m in means.items() if m["accuracy"] is not None}
-    said = f"{len(rows)} methods side by side. "
-    if free:
-        most, least = max(free, key=lambda n: free[n] or 0), min(free, key=lambda n: free[n] or 0)
-        said += f"Of those that let silos choose, {most} keeps most of them ({percent(free[most])})"
-        said += f" and {least} fewest ({percent(free[least])}). " if least != most else ". "
-    if reached and len({run.score for run in runs}) == 1:
-        best, score = max(reached, key=lambda n: reached[n] or 0), runs[0].score
-        most = "most accurate" if score == "accuracy" else "best"
-        said += f"The {most} shared model is that of {best} ({scored(reached[best], score)})."
-    return said.strip()
+    said, metric = f"{len(rows)} methods side by side.", runs[0].score
+    one = len({run.score for run in runs}) == 1
+    free = {n: v for n, m in means.items() if n not in forced and (v := m["participation"]) is not None}
+    if most := _best(free):
+        keeps = "keeps most of them" if len(most) == 1 else "keep equally many"
+        said += f" Of those that let silos choose, {_and(most)} {keeps} ({percent(free[most[0]])})."
+    for key, what in (("deployed", "what silos deploy"), ("accuracy", "the shared model")):
+        reached = {n: v for n, m in means.items() if (v := m[key]) is not None} if one else {}
+        if len(reached) == len(means) and (best := _best(reached)):
+            tie = "are best" if len(best) > 1 else "is best"
+            alone = average(m["alone"] for m in means.values()) if key == "deployed" else None
+            beside = "" if alone is None else f"; alone they would have {scored(alone, metric)}"
+            said += f" By {what}, {_and(best)} {tie} ({scored(reached[best[0]], metric)}{beside})."
+            break
+    return said
 
 
-def _mood(share: Number) -> str:
+def _best(values: Mapping[str, float]) -> list[str]:
+    """The names of the largest value, ties included; none where all are alike."""
+    top = max(values.values(), default=0.0)
+    best = [name for name, value in values.items() if top - value < SAME]
+    return best if len(best) < len(values) or len(values) == 1 else []
+
+
+def _and(names: Sequence[str]) -> str:
+    named = [f"“{name}”" for name in names[:3]] + ([f"{len(names) - 3} more"] if len(names) > 3 else [])
+    return " and ".join(named) if len(named) < 3 else f"{', '.join(named[:-1])} and {named[-1]}"
+
+
+def mood(share: Number) -> str:
+    """A share of silos at the end, in words."""
     if share is None:
         return "Participation is not recorded"
-    if share >= 0.9:
-        return "Silos stay"
-    if share >= 0.5:
-        return "Most silos stay"
-    if share >= 0.2:
-        return "Most silos leave"
-    return "The federation falls apart"
+    for least, words in (
+        (1.0, "Everybody stays"),
+        (0.9, "Almost everybody stays"),
+        (0.5, "Most silos are in at the end"),
+        (0.2, "Most silos are out at the end"),
+        (1e-9, "Almost nobody is in at the end"),
+    ):
+        if share >= least:
+            return words
+    return "Nobody is in at the end"
 
 
 def _state(run: Run) -> str:
@@ -200,26 +170,17 @@ def _state(run: Run) -> str:
         return f"The run was interrupted after round {len(run.rounds)}; `feduca resume` {goes_on}."
     if run.state == "running":
         planned = f" of {run.planned}" if run.planned else ""
+        if run.silent is not None:
+            return (
+                f"It says that it is running, but nothing was written for {lapse(run.silent)} and nobody here holds its"
+                f" folder: it was probably killed after round {len(run.rounds)}; `feduca resume` goes on."
+            )
         return f"Still running: round {len(run.rounds)}{planned}."
     return ""
 
 
 def _joined_last(run: Run) -> int:
     return run.clients.glimpses[-1].status.count("j") if run.clients else 0
-
-
-def _who(run: Run) -> str:
-    if not run.clients:
-        return ""
-    last = run.clients[-1]
-    out = [(run.silos[k], last.reason[k]) for k, letter in enumerate(last.status) if letter not in "jl"]
-    if "j" not in last.status and not out:
-        return ""  # everybody has left: `_gone` says so
-    if not out:
-        return f"In round {last.round} everybody {'who has not quit ' * ('l' in last.status)}was in."
-    named = "; ".join(f"{name} ({why or 'no reason recorded'})" for name, why in out[:NAMED])
-    more = f"; and {len(out) - NAMED} more" if len(out) > NAMED else ""
-    return f"Out in round {last.round}: {named}{more}."
 
 
 def untouched(run: Run) -> list[dict[str, list[Number]]]:

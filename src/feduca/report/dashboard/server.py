@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import re
 import secrets
 import socket
@@ -17,19 +18,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from feduca.errors import InputError
 from feduca.report.cleaning import text
-from feduca.report.page import _digest, _part, page_data, render, require_report
+from feduca.report.names import labels
+from feduca.report.page import filled, packed, page_data, part, policy, render, require_report
 from feduca.report.payload import MAX_RUNS
 from feduca.report.reading import RunReader, find_runs, glance
-from feduca.report.verdict import labels
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+SPARK = 60  # points of a line in the list
 AT_ONCE = 32  # connections that are answered, and as many that wait
 POLICY = re.compile(rb'http-equiv="Content-Security-Policy" content="([^"]+)"')  # of a page; sent as a header, too
 
@@ -108,6 +110,7 @@ class Dashboard:
         self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
         self._host = host
         self._sources: dict[str, Source] = {}
+        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}  # of the list, with what their files were
         try:
             self._server = _Server(host, port, _handler(self))
         except (OSError, OverflowError) as error:
@@ -143,19 +146,20 @@ class Dashboard:
             return "application/json", "", json.dumps(self._list(runs)).encode()
         if len(parts) in (2, 3) and parts[0] == "run" and parts[1] in runs:
             if len(parts) == 2:
-                return self._page()
+                return self._page("../../")
             return self._data(parts[1], [runs[parts[1]]], seen) if parts[2] == "data.json" else None
         if parts[0] == "together" and 0 < len(runs) <= MAX_RUNS:
             if parts[1:] == []:
-                return self._page()
+                return self._page("../")
             return self._data("*", list(runs.values()), seen) if parts[1:] == ["data.json"] else None
         return None
 
     def _runs(self) -> dict[str, Path]:
         return {text(path.relative_to(self.root).as_posix()): path for path in find_runs(self.root)}
 
-    def _page(self) -> tuple[str, str, bytes]:
-        return "text/html", "", render({"live": "data.json"}).encode()
+    def _page(self, back: str = "") -> tuple[str, str, bytes]:
+        """The page of one run or several, which fetches its data; `back` leads to the list it was chosen from."""
+        return "text/html", "", render({"live": "data.json", **({"back": back} if back else {})}).encode()
 
     def _data(self, key: str, paths: Sequence[Path], seen: str) -> tuple[str, str, bytes | None]:
         source = self._sources.get(key)
@@ -165,41 +169,48 @@ class Dashboard:
         return "application/json", version, body
 
     def _list(self, runs: dict[str, Path]) -> dict[str, Any]:
-        rows = []
-        for key, path in runs.items():
-            try:
-                run = glance(path)
-                age = time.time() - max(file.stat().st_mtime for file in path.iterdir() if file.is_file())
-            except (InputError, OSError, ValueError) as error:
-                rows.append({"key": key, "error": text(error), "state": "unreadable"})
-                continue
-            last = run.rounds[-1] if run.rounds else None
-            rows.append(
-                {
-                    "key": key,
-                    "method": labels([run])[0],
-                    "seed": run.seed,
-                    "state": run.state_shown,
-                    "done": 0 if last is None else last.round,
-                    "planned": run.planned,
-                    "accuracy": None if last is None else last.numbers["accuracy"],
-                    "participation": None if last is None else last.numbers["participation"],
-                    "age": max(0.0, age),
-                }
-            )
-        return {"runs": rows, "together": 1 < len(rows) <= MAX_RUNS}
+        rows = [self._row(key, path) for key, path in runs.items()]
+        return {"runs": rows, "together": 1 < len(rows) <= MAX_RUNS, "folder": text(self.root.resolve().name)}
+
+    def _row(self, key: str, path: Path) -> dict[str, Any]:
+        """A run in a list. Files are read again when they have changed, or while somebody may be writing them."""
+        try:
+            seen = [(entry.name, entry.stat(follow_symlinks=False)) for entry in sorted(os.scandir(path), key=str)]
+            version = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in seen if S_ISREG(stat.st_mode))
+            known, row = self._rows.get(key, (None, {}))
+            if known != version or row["state"] == "running":
+                row = _row(key, path)
+                self._rows[key] = (version, row)
+            return row | {"age": round(max(0.0, time.time() - max(at for _, at, _ in version) / 1e9))}
+        except (InputError, OSError, ValueError) as error:
+            return {"key": key, "error": text(error), "state": "unreadable"}
+
+
+def _row(key: str, path: Path) -> dict[str, Any]:
+    run = glance(path)
+    last = run.rounds[-1] if run.rounds else None
+    every = max(1, len(run.rounds) // SPARK)
+    shown = [line.numbers for line in run.rounds[-1::-every][::-1]]
+    return {
+        "key": key,
+        "name": run.name,
+        "method": labels([run])[0],
+        "seed": run.seed,
+        "state": run.state_shown,
+        "score": run.score,
+        "done": 0 if last is None else last.round,
+        "planned": run.planned,
+        "accuracy": None if last is None else last.numbers["accuracy"],
+        "participation": None if last is None else last.numbers["participation"],
+        "rounds": len(run.rounds),
+        "scores": [line["accuracy"] for line in shown],
+        "shares": [line["participation"] for line in shown],
+    }
 
 
 def _list_page() -> bytes:
-    here = resources.files("feduca.report.dashboard")
-    script = here.joinpath("list.js").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'unsafe-inline'; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'"
-    )
-    parts = {"POLICY": policy, "STYLE": _part("page.css"), "SCRIPT": script}
-    pieces = here.joinpath("list.html").read_text(encoding="utf-8").split("@")
-    return "".join(parts.get(piece, piece) for piece in pieces).encode()
+    script = packed("list.js")
+    return filled("list.html", {"STYLE": part("page.css"), "SCRIPT": script}, policy("'self'", script)).encode()
 
 
 def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
@@ -233,10 +244,10 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
             if code != 204:
                 self.send_header("Content-Type", f"{kind}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
-            policy = POLICY.search(body) if kind == "text/html" else None
+            allowed = POLICY.search(body) if kind == "text/html" else None
             for name, value in (
                 ("X-Version", version),
-                ("Content-Security-Policy", policy.group(1).decode() if policy else "default-src 'none'"),
+                ("Content-Security-Policy", allowed.group(1).decode() if allowed else "default-src 'none'"),
                 ("Cache-Control", "no-store"),
                 ("X-Content-Type-Options", "nosniff"),
                 ("Referrer-Policy", "no-referrer"),
