@@ -157,6 +157,9 @@ class Announcements:
     s: Floats
     local: LocalSpec
     control: Array | None = None  # [P], what the method tells every client beside the model (SCAFFOLD)
+    older: Mapping[int, Array] = field(
+        default_factory=dict
+    )  # what clients without standing get for theta (trust/work.py)
 
 
 @dataclass(frozen=True)
@@ -384,6 +387,7 @@ class ServerState:
     absences: Ints  # [N], rounds in a row without an answer (roster.py)
     history: Mapping[str, Array] = field(
         default_factory=dict
-    )  # what outliers.py and plausibility.py remember, [N, ...] each
+    )  # what outliers.py, plausibility.py and work.py remember, [N, ...] each
     left: Bools | None = None  # [N], for good (roster.py); None: nobody so far
     moments: Mapping[str, Array] = field(default_factory=dict)  # of the server's optimiser, [P] each; none for sgd
+    past: Mapping[str, Array] = field(default_factory=dict)  # by round, models that silos without standing may be sent

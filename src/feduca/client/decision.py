@@ -24,6 +24,7 @@ class Choice:
     """What silos saw and what they chose; all `[K, ...]`."""
 
     join: Bools
+    uses: Bools  # who deploys what it was offered: who joins, and whoever only says that it does not
     reason: list[str]
     left: Bools  # for good
     gone: Bools  # had left for good before this round: nothing was offered
@@ -41,12 +42,12 @@ class Choice:
     @property
     def deployed(self) -> Array:
         """The models `[K, P]` that silos deploy in this round, where each deploys one."""
-        return select(self.join, self.taken, self.own)
+        return select(self.uses, self.taken, self.own)
 
     @property
     def mixture(self) -> Mixture | None:
         """What they deploy where outputs are mixed."""
-        return None if self.offered.mixture is None else self.offered.mixture.for_who(self.join)
+        return None if self.offered.mixture is None else self.offered.mixture.for_who(self.uses)
 
     def score(self, clients: Ints, split: str) -> Steps[Scores]:
         """How well what silos deploy does on some of their data."""
@@ -120,6 +121,8 @@ def decide(
         )
     )
     join = decision.join & how.conduct.willing(clients) | ~memory.trained
+    uses = join
+    join = join & ~(how.conduct.sly(clients) & memory.trained)
     said = [why if had else "no model of its own yet" for why, had in zip(decision.reason, memory.trained)]
     if offered.why is not None:
         said = [
@@ -127,6 +130,7 @@ def decide(
         ]
     return Choice(
         join=join,
+        uses=uses,
         reason=said,
         left=np.zeros(k, bool) if decision.left is None else decision.left & memory.trained,
         gone=gone,

@@ -12,12 +12,13 @@ same code serves ten clients in one batched call, twenty-one federations in lock
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from feduca.client import outside, paired
 from feduca.client.behaviour import Behaviour
+from feduca.client.conduct import Seen
 from feduca.client.decision import Choice, decide, masked
 from feduca.client.estimation import Estimate, estimate
 from feduca.client.reporting import quiet
@@ -44,9 +45,10 @@ class Trained:
     given: Array  # what was accepted, or the own model
     new: Array  # the models after training
     loss: Floats  # training loss of the shared model before, where the mechanism needs it
-    option: Array | None = None  # the outside option after its own training, where silos keep one
-    alone: Array | None = None  # the models alone, likewise
-    noted: dict[str, Floats] = field(default_factory=dict)  # what it cost, where silos train more than one model
+    option: Array | None  # the outside option after its own training, where silos keep one
+    alone: Array | None  # the models alone, likewise
+    noted: dict[str, Floats]  # what it cost, where silos train more than one model
+    acting: Seen  # what their conduct sees
 
 
 def step(
@@ -116,11 +118,19 @@ def train(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Ch
         new = yield choice.prepared.joint(asked, start, choice.join, everybody, how.seed, how.share)
     else:
         new, option, spent = yield from train_both(start, asked, how, how.outside, choice)
-    new = how.conduct.works(asked.clients, given, new)
+    acting = seen(memory, asked, how, choice, given, new)
+    new = how.conduct.works(acting)
     alone = option if how.outside is not None and how.outside.alone else None
     if choice.solo is not None and alone is None:
         alone, spent = (yield from outside.trained(choice.solo, asked, how.seed)), spent + 1
-    return Trained(given, new, loss, option, alone, {} if how.outside is None else {"trainings": spent})
+    noted = {} if how.outside is None else {"trainings": spent}
+    return Trained(given, new, loss, option, alone, noted, replace(acting, new=new))
+
+
+def seen(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Choice, given: Array, new: Array) -> Seen:
+    """What conduct sees of a round."""
+    who = how.conduct.who(asked.clients)
+    return Seen(asked.round, how.seed, asked.clients, choice.shared, given, new, memory.trained, who, memory.extra)
 
 
 def train_both(
@@ -154,7 +164,7 @@ def report(
     clients, k, join = asked.clients, len(asked.clients), choice.join
     gamma_reported, zeta_reported = how.reporting.report(found.gamma, found.zeta, clients, asked.round)
     status = [JOINED if yes else LEFT if gone else DECLINED for yes, gone in zip(join, choice.left)]
-    shown = how.conduct.sends(clients, choice.shared, trained.given, trained.new, asked.round, how.seed)
+    shown = how.conduct.sends(trained.acting)
     sent = select(join, shown, zeros(trained.new, *trained.new.shape))  # a decliner's model stays at home
     measured = measure(memory, asked, how, examples, choice, tested, trained, found)
     reports = Reports(asked.round, clients, status, choice.reason, sent, gamma_reported, zeta_reported, measured)
@@ -165,6 +175,7 @@ def report(
         extra[how.outside.key] = trained.option
     if trained.alone is not None:
         extra["alone"] = trained.alone
+    extra |= how.conduct.deed.keeps(trained.acting)
     after = replace(
         memory,
         trained=np.ones(k, bool),

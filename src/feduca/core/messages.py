@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from feduca.core.arrays import like, zeros
-from feduca.types import Announcements, Array, Bools, Measurements, Reports, Scores
+from feduca.core.arrays import like, repeat, zeros
+from feduca.types import Announcements, Array, Bools, Ints, Measurements, Reports, Scores
 
 _SCORES, _PARTS = ("global_", "own", "offered"), ("accuracy", "loss")
 _MAPPINGS = ("test", "told", "points", "noted")
@@ -31,10 +31,29 @@ def alone(asked: Announcements, place: int) -> Announcements:
     one = slice(place, place + 1)
     return replace(
         asked,
+        theta=asked.older.get(int(asked.clients[place]), asked.theta),
+        older={},
         clients=asked.clients[one],
         alpha_formed=asked.alpha_formed[one],
         alpha_announced=asked.alpha_announced[one],
     )
+
+
+def models(asked: Announcements, clients: Ints) -> Array:
+    """What `clients` are sent, `[K, P]`: the same for all who have standing."""
+    each = repeat(asked.theta, len(clients))
+    if not asked.older:
+        return each
+    each = each.clone() if hasattr(each, "clone") else each.copy()
+    for row, k in enumerate(clients):
+        if int(k) in asked.older:
+            each[row] = asked.older[int(k)]
+    return each
+
+
+def each_its_own(asked: Announcements) -> Announcements:
+    """The same with `theta[K, P]` where clients are sent different models: as a client's step is told."""
+    return replace(asked, theta=models(asked, asked.clients), older={}) if asked.older else asked
 
 
 def together(parts: Sequence[Reports], round: int, theta: Array, curve: int) -> Reports:

@@ -146,6 +146,7 @@ def client_record(done: Finished) -> ClientRecord:
         paired={name.removeprefix("paired_"): test[name] for name in test if name.startswith("paired_")} or None,
         advice=advice if any(advice) else None,
         utility_points=_points(seen.points, reports.clients, done.silos),
+        standing=None if done.server.standing is None else done.server.standing.standing(done.after.history),
         noted={name: done.spread(values) for name, values in seen.noted.items()} or None,
     )
 

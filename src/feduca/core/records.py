@@ -79,6 +79,9 @@ class ClientRecord:
     paired: Mapping[str, Column] | None = None  # deployed against alone, example by example (client/paired.py)
     advice: Column | None = None  # what the server found odd, "" where nothing; null when that is everybody
     utility_points: Mapping[str, Any] | None = None  # places [M], values and losses [N][M], where asked for
+    standing: Column | None = (
+        None  # between 0 and 1, where the server keeps it; limited at 1/2 and below (trust/work.py)
+    )
     noted: Mapping[str, Column] | None = None  # with an outside option: trainings of the round, and an offer's weights
 
 

@@ -19,6 +19,7 @@ from feduca.core import heard, roster
 from feduca.core.aggregation import Weighted, norms
 from feduca.core.arrays import finite, put, repeat, select, zeros
 from feduca.core.memory import Memory
+from feduca.core.messages import models
 from feduca.core.recording import Finished, client_record, round_record
 from feduca.core.records import ClientRecord, RoundRecord
 from feduca.core.share import Share
@@ -27,6 +28,7 @@ from feduca.errors import RunError
 from feduca.trust.gate import Admitted, Gate, refuse
 from feduca.trust.outliers import Outliers
 from feduca.trust.plausibility import Plausibility, merged
+from feduca.trust.work import Work, kept, limited, sent_instead, set_aside
 from feduca.types import (
     DECLINED,
     JOINED,
@@ -65,6 +67,7 @@ class Server:
     gate: Gate | None = Gate()  # None believes everything: only to see what that costs
     outliers: Outliers | None = None
     plausibility: Plausibility | None = None
+    standing: Work | None = None  # whose updates come from work; None: nobody asks
     share: Share | None = None  # what of a model travels; None: everything
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
     decliners: str = "all"  # what they tell; where it is less, the last losses heard of a silo stand
@@ -106,7 +109,6 @@ def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
 
 def announce(server: Server, state: ServerState) -> Announcements:
     """Step 1: the model, the weight it was formed with, the weight to judge, and s."""
-    spec = server.mechanism.local(server.local)
     n = len(state.examples)
     s = state.announced.s
     # With one weight a round (Algorithm 2) silos take the one they judge for the one their model went in with, too.
@@ -119,9 +121,16 @@ def announce(server: Server, state: ServerState) -> Announcements:
         alpha_formed=formed.alpha,
         alpha_announced=state.announced.alpha,
         s=np.ones(1) if s is None else s,
-        local=replace(spec, lr=spec.lr * server.lr_decay ** (state.round - 1)),
+        local=_local(server, state.round),
         control=_told_beside(server.mechanism, state.mechanism),
+        older=sent_instead(state.history, state.past, state.round),
     )
+
+
+def _local(server: Server, round: int) -> LocalSpec:
+    """The local training that clients are asked for."""
+    spec = server.mechanism.local(server.local)
+    return replace(spec, lr=spec.lr * server.lr_decay ** (round - 1))
 
 
 def _told_beside(mechanism: Mechanism, state: Any) -> Array | None:
@@ -133,13 +142,36 @@ def _told_beside(mechanism: Mechanism, state: Any) -> Array | None:
 def admit(server: Server, state: ServerState, asked: Announcements, reports: Reports) -> tuple[ServerState, Admitted]:
     """The gate between the exchange and everything else; returns the state with what it learnt about the silos.
 
-    Whoever has left for good cannot join again.
+    Whoever has left for good cannot join again. What a silo without standing sends is looked at and not counted.
     """
+    state, admitted = _believed(server, state, asked, reports)
+    if server.standing is None:
+        return state, admitted
+    without = limited(state.history, len(state.examples)) > 0  # when they were asked
+    travels = None if server.share is None else server.share.mask
+    history = server.standing.judge(
+        state.history, asked, admitted.reports, reports.joined, server.seed, travels, server.parameters
+    )
+    state = replace(state, history={**state.history, **history})
+    why = server.standing.reasons(history)
+    said = [
+        f"without standing: {why[k]}" if without[k] and sent else ""
+        for k, sent in zip(admitted.reports.clients, admitted.reports.joined)
+    ]
+    counted = set_aside(admitted.reports, said)
+    lost = [why[k] and f"without standing: {why[k]}" for k in counted.clients]
+    return state, Admitted(counted, admitted.norms, merged(admitted.advice, lost))
+
+
+def _believed(
+    server: Server, state: ServerState, asked: Announcements, reports: Reports
+) -> tuple[ServerState, Admitted]:
+    """What the gate and the checks behind it let through."""
     gone = roster.departed(state)[reports.clients] & reports.joined
     if gone.any():
         reports = refuse(asked, reports, ["has left for good" if out else "" for out in gone])
     if server.gate is None:
-        lengths = norms(repeat(asked.theta, len(reports.clients)) - reports.theta)
+        lengths = norms(models(asked, reports.clients) - reports.theta)
         admitted = Admitted(reports, np.where(reports.joined, lengths, np.nan), [""] * len(reports.clients))
     else:
         admitted = server.gate.admit(asked, reports, server.family, server.mechanism.needs, server.metric)
@@ -196,7 +228,7 @@ def advance(
         delta=delta,
         previous=state.pending,
         told=told,
-        local=announce(server, state).local,
+        local=_local(server, state.round),
     )
     if any(status in (JOINED, DECLINED) for status in reports.status):
         inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
@@ -237,6 +269,7 @@ def advance(
         history=history,
         left=gone if gone.any() else None,
         moments=moments,
+        past={} if server.standing is None else kept(state.history, state.past, state.round, state.theta),
     )
     return after, solved
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from feduca.core.arrays import like, put, select, take, zeros
+from feduca.core.messages import models
 from feduca.core.rng import stream
 from feduca.errors import InputError
 from feduca.types import ABSENT, Announcements, Array, Federation, Reports
@@ -59,9 +60,9 @@ class Faulty:
 
     def exchange(self, announcements: Announcements) -> Reports:
         reports = self._federation.exchange(announcements)
-        clients, theta, here = reports.clients, reports.theta, announcements.theta
+        clients, theta, here = reports.clients, reports.theta, models(announcements, reports.clients)
         if self._old is None:
-            self._old = put(zeros(here, len(self.silos), len(here)), clients, theta)
+            self._old = put(zeros(theta, len(self.silos), theta.shape[1]), clients, theta)
         old = take(self._old, clients)
         if announcements.round % self._lag == 0:
             self._old = put(self._old, clients, select(reports.joined, theta, old))

@@ -11,7 +11,7 @@ from feduca.client.decision import Choice, decide
 from feduca.client.memory import blank, rows, written
 from feduca.client.requests import Steps, drive
 from feduca.client.step import completed, step
-from feduca.core.messages import alone, together
+from feduca.core.messages import alone, each_its_own, together
 from feduca.types import Announcements, Array, ClientMemory, Reports, Task
 
 
@@ -43,9 +43,9 @@ class InProcess:
         examples = np.asarray(self._task.examples)[clients]
         counted = getattr(self._task, "validation_examples", None)
         validation = None if counted is None else np.asarray(counted)[clients]
-        before = rows(memory, clients)
+        before, asked = rows(memory, clients), each_its_own(announcements)
         after, reports = yield from step(
-            before, announcements, self._how, self._task.parameters, examples, validation, self._initial
+            before, asked, self._how, self._task.parameters, examples, validation, self._initial
         )
         self._memory = written(memory, clients, after)
         return reports
@@ -56,7 +56,7 @@ class InProcess:
         memory = rows(self._memory or blank(announcements.theta, len(self.silos), self._how.family), clients)
         counted = getattr(self._task, "validation_examples", None)
         validation = None if counted is None else np.asarray(counted)[clients]
-        asked = completed(memory, announcements, self._how)
+        asked = completed(memory, each_its_own(announcements), self._how)
         return (yield from decide(memory, asked, self._how, validation, self._initial))
 
     def _initial(self) -> Array:

@@ -49,6 +49,11 @@ def recipe_of(source: Source) -> Recipe:
             f"mechanism.name is {chosen.mechanism['name']!r}, which trains a second model on every silo in a way that `fit`"
             " cannot be told; use another mechanism (incfl: mechanism.rho = 'own'), or `feduca deploy`"
         )
+    if chosen.standing.kind != "off":
+        raise ConfigError(
+            f"standing.kind is {chosen.standing.kind!r}, and an app's own wrappers and mods change what is sent and read; use"
+            " standing.kind = 'off', or `feduca deploy`"
+        )
     if chosen.alone:
         raise ConfigError(
             "alone is true, but an app's functions score no untouched data to compare on; leave alone out"

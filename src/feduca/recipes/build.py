@@ -44,6 +44,7 @@ from feduca.recipes.schema import Recipe
 from feduca.trust.gate import Gate
 from feduca.trust.outliers import Outliers
 from feduca.trust.plausibility import Plausibility
+from feduca.trust.work import Work
 from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
 
 if TYPE_CHECKING:
@@ -302,7 +303,13 @@ def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
         decliners=recipe.reporting.decliners,
         outliers=Outliers(g.outlier) if g.on and g.outlier else None,
         plausibility=plausibility if g.plausible != "ignore" else None,
+        standing=_standing(recipe),
     )
+
+
+def _standing(recipe: Recipe) -> Work | None:
+    s = recipe.standing
+    return None if s.kind == "off" else Work(s.patience, s.window, s.answer)
 
 
 def _meant(recipe: Recipe) -> str:
@@ -337,7 +344,7 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         needs=needs,
         untouched=recipe.task.test_share > 0,
         outside=_outside(recipe),
-        conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients)),
+        conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients), c.after, c.noise),
         personal=getattr(mechanism, "personal", Nothing()),
         record_points=u.record_points or recipe.diagnostics,
         keep_curves=u.keep_curves,

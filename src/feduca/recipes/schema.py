@@ -37,6 +37,7 @@ from feduca.recipes.tables import (
     OutsideTable,
     ParticipationTable,
     ReportingTable,
+    StandingTable,
     Table,
     TaskTable,
     UtilityTable,
@@ -52,6 +53,8 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "aggregation.tau": 1e-3,
     "alone": False,
     "share": "all",
+    "conduct.after": 10,
+    "conduct.noise": 0.1,
     "conduct": {"kind": "honest", "clients": None},
     "gate.outlier": 5.0,
     "own": None,
@@ -69,6 +72,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "participation.confidence": 0.0,
     "participation.quits": 0,
     "reporting.decliners": "all",
+    "standing": {"kind": "off", "patience": 3, "window": 10, "answer": 0.02},
     "utility.keep_curves": False,
 }
 
@@ -99,6 +103,7 @@ class Recipe(Table):
     memory: MemoryTable = MemoryTable()
     aggregation: AggregationTable = AggregationTable()
     gate: GateTable = GateTable()
+    standing: StandingTable = StandingTable()
     engine: EngineTable = EngineTable()
     checkpoint: CheckpointTable = CheckpointTable()
     compare: list[CompareRow] = Field(default=[])  # a table with one row each ...
@@ -215,6 +220,7 @@ class Recipe(Table):
                 f"participation.quits is {p.quits} with participation.rule 'never', under which nobody is in to quit; use"
                 " another rule, or quits 0"
             )
+        self._standing_makes_sense()
         self._outside_makes_sense()
         self._stack_makes_sense()
         accuracy = self.own is None and t.metric == "accuracy" and "accuracy" in (p.rule, self.utility.metric)
@@ -223,6 +229,24 @@ class Recipe(Table):
                 f"offer.margin is {o.margin:g}: accuracies lie between 0 and 1, so no offer wins by more than that; give, say,"
                 " 0.01 for one point"
             )
+
+    def _standing_makes_sense(self) -> None:
+        c = self.conduct
+        if c.kind == "copy" and c.clients is not None and len(set(c.clients)) < 2:
+            raise ConfigError(f"conduct.clients is {c.clients} with conduct.kind 'copy': name two silos or more")
+        for key, kinds in (("after", ("lapse",)), ("noise", ("replay", "stale", "forge"))):
+            if c.kind not in kinds and (value := getattr(c, key)) != ConductTable.model_fields[key].default:
+                can = " or ".join(map(repr, kinds))
+                raise ConfigError(
+                    f"conduct.{key} is {value!r} with conduct.kind {c.kind!r}, which has no use for it; use conduct.kind = {can}"
+                )
+        if self.standing.kind == "off":
+            for key, value in self.standing.model_dump(exclude={"kind"}).items():
+                if value != StandingTable.model_fields[key].default:
+                    raise ConfigError(
+                        f"standing.{key} is {value!r} with standing.kind 'off', under which nobody asks for work; use"
+                        " standing.kind = 'work'"
+                    )
 
     def _outside_makes_sense(self) -> None:
         p, o = self.participation, self.outside

@@ -177,8 +177,26 @@ class ReportingTable(Table):
 class ConductTable(Table):
     """Whether clients do their part (conduct.py)."""
 
-    kind: Literal["honest", "refuse", "withhold", "echo", "noise", "idle"] = "honest"
+    kind: Literal[
+        "honest",
+        "refuse",
+        "take",
+        "withhold",
+        "echo",
+        "noise",
+        "fixed",
+        "idle",
+        "lapse",
+        "replay",
+        "stale",
+        "forge",
+        "copy",
+    ] = "honest"
     clients: list[int] | None = Field(default=None, description="all silos")
+    after: int = Field(default=10, ge=1)  # rounds of work before a lapse
+    noise: float = Field(
+        default=0.1, ge=0, le=10
+    )  # of replay, stale and forge: on what is sent again, as a share of it
 
 
 class MemoryTable(Table):
@@ -227,6 +245,15 @@ class GateTable(Table):
         if 0 < outlier < 1:
             raise ValueError("updates as long as the others' would be shortened; give 1 or more, or 0 for never")
         return outlier
+
+
+class StandingTable(Table):
+    """What honest work is worth: who sends nothing that comes from work is sent no new model (trust/work.py)."""
+
+    kind: Literal["off", "work"] = "off"
+    patience: int = Field(default=3, ge=1, le=1000)  # rounds without work that cost a silo its standing
+    window: int = Field(default=10, ge=2, le=1000)  # rounds in which updates have to answer to the model
+    answer: float = Field(default=0.02, ge=0, lt=1)  # ... by this much: a mean cosine
 
 
 class EngineTable(Table):

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from feduca.core.aggregation import norms
-from feduca.core.arrays import like, repeat, select, zeros
-from feduca.core.messages import KINDS, NAMES, columns, measurements, silenced, silent, unmeasured
+from feduca.core.arrays import like, select, zeros
+from feduca.core.messages import KINDS, NAMES, columns, measurements, models, silenced, silent, unmeasured
 from feduca.errors import RunError
 from feduca.types import (
     ABSENT,
@@ -359,7 +359,7 @@ def _known(asked: Announcements, reports: Reports) -> Reports:
 
 def _lengths(asked: Announcements, reports: Reports) -> Floats:
     with np.errstate(all="ignore"):  # overflow and NaN are the answer here
-        return norms(repeat(asked.theta, len(reports.clients)) - reports.theta)
+        return norms(models(asked, reports.clients) - reports.theta)
 
 
 def _bad_curve(zeta: Floats, gamma: float, family: UtilityFamily) -> str:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from feduca.core.aggregation import middle
-from feduca.core.arrays import like, repeat, select
+from feduca.core.arrays import like, select
+from feduca.core.messages import models
 from feduca.types import Announcements, Array, Bools, Floats, Ints, Reports
 
 MORE = 30.0  # how many examples it has, a silo says itself
@@ -49,7 +50,7 @@ class Outliers:
         scale = (taken / np.where(sent, now, 1.0))[clients]
         long = sent[clients] & (scale < 1)
         if long.any():
-            shared = repeat(asked.theta, len(clients))
+            shared = models(asked, clients)
             shorter = shared - like(reports.theta, scale)[:, None] * (shared - reports.theta)
             reports = replace(reports, theta=select(long, shorter, reports.theta))
         return {"lengths": past}, reports, told

@@ -19,7 +19,7 @@ from feduca import api
 from feduca.analysis.audit import Outcome
 from feduca.analysis.incentives import METHODS, Claims, incentives, lever, methods_for, sentence
 from feduca.client.behaviour import Behaviour
-from feduca.client.conduct import KINDS, Conduct
+from feduca.client.conduct import KINDS, Conduct, Seen
 from feduca.client.memory import blank
 from feduca.client.offers import Asked, BestMixture, Global, LeastConcession
 from feduca.client.outside import current, plain
@@ -655,28 +655,72 @@ def test_a_search_that_found_nothing_says_so(offer):
 # Conduct
 
 
+SHARED, GIVEN, NEW = np.zeros((2, 3)), np.ones((2, 3)), np.full((2, 3), 4.0)
+
+
+def done(kind, round=1, shared=SHARED, kept=None, who=(1,)):
+    """What two silos have and send when those of `who` behave like that, and what they keep."""
+    conduct, clients = Conduct(kind, who, after=1, noise=0.0), np.array([0, 1])
+    seen = Seen(round, 0, clients, shared, GIVEN, NEW, np.full(2, round > 1), conduct.who(clients), kept or {})
+    seen = replace(seen, new=conduct.works(seen))
+    return seen.new, conduct.sends(seen), conduct.deed.keeps(seen)
+
+
 def test_conduct_by_hand():
-    clients, shared, start, new = np.array([0, 1]), np.zeros((2, 3)), np.ones((2, 3)), np.full((2, 3), 4.0)
-    sent = {kind: Conduct(kind, (1,)).sends(clients, shared, start, new, 1, 0) for kind in KINDS}
+    sent = {kind: done(kind)[1] for kind in KINDS if kind != "copy"}
     for model in sent.values():
-        assert np.array_equal(model[0], new[0])  # the honest one
-    assert np.array_equal(sent["honest"][1], new[1])
-    assert np.array_equal(sent["withhold"][1], shared[1])
-    assert np.array_equal(sent["echo"][1], start[1])
-    assert np.linalg.norm(sent["noise"][1] - shared[1]) == pytest.approx(np.linalg.norm(new[1] - shared[1]))
-    assert np.array_equal(Conduct("idle", (1,)).works(clients, start, new), [[4, 4, 4], [1, 1, 1]])
+        assert np.array_equal(model[0], NEW[0])  # the honest one
+    for kind in ("honest", "refuse", "take", "lapse", "stale", "forge"):  # in the first round, that is
+        assert np.array_equal(sent[kind][1], NEW[1])
+    assert np.array_equal(sent["withhold"][1], SHARED[1])
+    for kind in ("echo", "idle", "replay"):
+        assert np.array_equal(sent[kind][1], GIVEN[1])
+    for kind in ("noise", "fixed"):
+        assert np.linalg.norm(sent[kind][1] - SHARED[1]) == pytest.approx(np.linalg.norm(NEW[1] - SHARED[1]))
+        assert np.array_equal(sent[kind], done(kind)[1])
+    assert not np.array_equal(sent["noise"][1], done("noise", 2)[1][1])  # a new draw every round
+    assert np.array_equal(sent["fixed"][1], done("fixed", 2)[1][1])
+    assert np.array_equal(done("idle")[0], [[4, 4, 4], [1, 1, 1]])
+    clients = np.array([0, 1])
     assert Conduct("refuse", (1,)).willing(clients).tolist() == [True, False]
     assert Conduct("refuse").willing(clients).tolist() == [False, False]
-    assert np.array_equal(sent["noise"], Conduct("noise", (1,)).sends(clients, shared, start, new, 1, 0))
-    later = Conduct("noise", (1,)).sends(clients, shared, start, new, 2, 0)[1]
-    assert not np.array_equal(sent["noise"][1], later)  # a new draw every round
+    assert Conduct("take", (1,)).sly(clients).tolist() == [False, True]
+
+
+def test_deeds_that_remember_by_hand():
+    later = SHARED + 2.0
+    assert np.array_equal(done("lapse", 2)[1][1], GIVEN[1])
+    kept = done("replay")[2]
+    assert np.array_equal(done("replay", 2, later, kept)[1], [[4, 4, 4], [4, 4, 4]])  # 2, and the step from 0 to 2
+    kept = done("stale")[2]
+    assert np.array_equal(done("stale", 2, later, kept)[1][1], [6, 6, 6])  # 2, and the first update, 4
+    assert np.array_equal(done("stale", 2, later, kept)[0][1], GIVEN[1])  # it did not train
+    assert done("stale", 2, later, kept)[2]["deed.update"][1].tolist() == [4, 4, 4]
+    assert done("forge", 2, later, done("forge")[2])[1][1] == pytest.approx(6 - 0.3 * 2)
+    have, sent, _ = done("copy", who=(0, 1))
+    assert np.array_equal(have[1], GIVEN[1])
+    assert np.array_equal(sent[0], sent[1])
+    with pytest.raises(ConfigError, match="no other silo to copy from"):
+        done("copy")
+
+
+def test_who_only_says_that_it_declines_deploys_the_offer():
+    settings = {**SMALL, "participation.rule": "always"}
+    honest = feduca.run({}, settings, task=NumpyTask())
+    sly = feduca.run({}, {**settings, "conduct.kind": "take", "conduct.clients": [0]}, task=NumpyTask())
+    assert [record["status"][0] for record in sly.clients] == ["joined"] + ["declined"] * 4
+    for record in sly.clients[1:]:
+        assert record["test_deployed"][0] == record["test_global"][0]
+    assert honest.clients[1]["test_deployed"][0] == honest.clients[1]["test_global"][0]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "honest"])
 def test_every_conduct_runs_and_changes_the_outcome(kind):
     settings = {**SMALL, **LEAST, "participation.ties": "loss"}
     honest = feduca.run({}, settings, task=NumpyTask())
-    other = feduca.run({}, {**settings, "conduct.kind": kind, "conduct.clients": [0]}, task=NumpyTask())
+    who = [0, 1] if kind == "copy" else [0]
+    more = {"conduct.after": 2} if kind == "lapse" else {}
+    other = feduca.run({}, {**settings, **more, "conduct.kind": kind, "conduct.clients": who}, task=NumpyTask())
     assert not np.array_equal(honest.theta, other.theta)
     if kind == "refuse":
         assert [record["status"][0] for record in other.clients] == ["joined"] + ["declined"] * 4

@@ -139,11 +139,11 @@ def test_whoever_shirks_sends_back_its_offer_wherever_training_starts(kind, trai
     class Late(Conduct):
         """Honest in the first round, so that silo 1 has a model of its own to be offered something on the way to."""
 
-        def works(self, clients, given, new):
-            return new if not given.any() else super().works(clients, given, new)
+        def works(self, seen):
+            return seen.new if seen.round == 1 else super().works(seen)
 
-        def sends(self, clients, shared, given, new, round, seed):
-            return new if round == 1 else super().sends(clients, shared, given, new, round, seed)
+        def sends(self, seen):
+            return seen.new if seen.round == 1 else super().sends(seen)
 
     how = {"offer": BestMixture(points=3), "train_from": train_from, "conduct": Late(kind, (1,))}
     items, federation = play(FedAvg(), AccuracyImproves(), rounds=2, **how)
