@@ -177,7 +177,10 @@ BAD = {
     "bad row": (["compare", "bad-row.toml"], r"delat"),
     "unwritable": (["run", "--out", "file/below"], r"cannot write results to file/below"),
     "negative seed": (["run", "--seed", "-1"], r"seeds"),
-    "a seed twice": (["compare", "--set", "seeds=[0,1,0]"], r"seeds is \[0, 1, 0\]: a seed stands there twice"),
+    "a seed twice": (
+        ["compare", "--set", "seeds=[0,1,0]"],
+        r"seeds is \[0, 1, 0\]: a seed is listed twice; list each once",
+    ),
     "unknown device": (["run", "--device", "tpu"], r"engine.device is 'tpu'"),
     "unknown family": (["run", "--set", "utility.family=cubic"], r"cubic"),
     "unknown data": (["run", "--set", "task.data=mnits"], r"mnits"),
