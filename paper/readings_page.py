@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from feduca.core import wording
-from feduca.studies import printed as paper
 from feduca.studies.cell_summary import CellSummary
+from paper import printed as paper
 from paper.claims.compare import Difference, t95
 from paper.page import filled
 from paper.tables import markdown

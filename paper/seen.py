@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from feduca.core.records import mean
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims.look import BASELINES, pct, points, where
 from paper.tables import LATE, Cell, Cells, gap, known, pointwise_bound, theirs
 

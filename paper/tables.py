@@ -8,7 +8,7 @@ from typing import Any
 
 from feduca.core.records import mean
 from feduca.core.wording import NOTHING, number, percent, points
-from feduca.studies import printed as paper
+from paper import printed as paper
 
 Cell = Mapping[str, Any]
 Cells = Sequence[Cell]

@@ -7,7 +7,7 @@ import math
 
 from scipy import stats
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import DIRECTION, FAILS, HOLDS, UNDECIDED, Difference
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict

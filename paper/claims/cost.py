@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import DIRECTION, FAILS, HOLDS
 from paper.claims.judging import Case, Seen, Summaries

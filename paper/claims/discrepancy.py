@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, UNDECIDED
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, Difference, Figure
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feduca.core.wording import points
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims.compare import FAILS, UNDECIDED, UNTESTED, Difference, every
 from paper.tables import Cell
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from feduca.core import wording
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims.compare import (
     CLOSE_SHARE,
     FAILS,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import DIRECTION, FAILS, HOLDS, UNDECIDED, Difference, Figure
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from feduca.studies import printed as paper
 from feduca.studies.summary_file import settings_text
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, UNDECIDED, Difference, Figure
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of

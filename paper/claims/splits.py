@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, Difference
 from paper.claims.judging import Case, Seen, Summaries, Verdict

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from feduca.studies.printed import other_start
 from paper.figures.drawing import Drawing
 from paper.figures.style import (
     BLACK,
@@ -28,6 +27,7 @@ from paper.figures.style import (
     rows,
     title,
 )
+from paper.printed import other_start
 from paper.tables import Cells, theirs
 
 MOST_POINTS = 60  # of a line over the rounds

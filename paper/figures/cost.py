@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.figures.drawing import Drawing
 from paper.figures.style import PAPER, bars, diamonds, key_below, method_of, numbers, panels
 from paper.tables import Cells

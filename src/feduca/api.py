@@ -105,7 +105,7 @@ def same_data(chosen: Recipe, path: Path) -> None:
         return
     if runs.state_of(path) is not None and not runs.task_of(path):
         raise InputError(
-            f"{path}/env.json is missing or damaged, so nobody knows whether {chosen.task.data} has changed since: repeat the"
+            f"{path}/env.json is missing or damaged, so it is unknown whether {chosen.task.data} has changed since: repeat the"
             " run with --again"
         )
     then = runs.task_of(path).get("files")

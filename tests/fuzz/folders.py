@@ -253,7 +253,7 @@ def answered(victim: Victim, path: Path, name: str) -> tuple[str, str]:
 
 
 def examine(seed: int, found: list[Victim], other: Path, root: Path) -> tuple[Counter, list[str]]:
-    """Damage one folder and ask; one of the slow readers at a time."""
+    """Damage one folder and ask, one of the slow readers at a time: how often which reader answered how, and what was wrong."""
     victim = found[seed % 2]
     slow = ("resume", "run", "compare", "export")[seed // 2 % 4]
     seen, complaints = Counter(), []
@@ -261,7 +261,7 @@ def examine(seed: int, found: list[Victim], other: Path, root: Path) -> tuple[Co
         path = _copied(victim.path, root)
         what = damage(np.random.default_rng(seed), path, other)
         how, said = answered(victim, path, name)
-        seen[how] += 1
+        seen[name, how] += 1
         if how not in ("clear", "right"):
             complaints.append(f"{how}: {name} of the {('finished', 'interrupted')[seed % 2]} run, {what}: {said}")
     return seen, complaints

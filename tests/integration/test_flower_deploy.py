@@ -351,7 +351,7 @@ def test_a_section_that_nobody_reads_is_refused(tmp_path):
     feduca("deploy", "init", str(tmp_path / "d"), "--silos", "1")
     path = tmp_path / "d" / "silos" / "silo-0" / "silo.toml"
     path.write_text(path.read_text() + '\n[confg]\ndata = "/srv/north.csv"\n')
-    with pytest.raises(InputError, match="has an entry or section 'confg' that nobody reads; it knows name, superlink"):
+    with pytest.raises(InputError, match="has an entry or section 'confg' that is not known; it takes name, superlink"):
         folders.read_silo(path.parent)
     for line, words in (
         ('folder = "/srv"', "folder = '/srv', which feduca itself tells the app"),

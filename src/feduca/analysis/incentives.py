@@ -121,7 +121,7 @@ def incentives(
             task = make_task(chosen, seed)
             if not has_test_parts(task):
                 raise InputError(
-                    "an audit of conduct needs data nobody decided by; set task.test_share, for instance to 0.5, or give "
+                    "an audit of conduct needs data that no decision used; set task.test_share, for instance to 0.5, or give "
                     "your folder's silos test parts"
                 )
             honest = {False: _play(chosen, {}, seed, task)}

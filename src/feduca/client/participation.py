@@ -59,7 +59,7 @@ def certainly_more(right: Floats, bar: Floats, n: Ints, confidence: float) -> Bo
 
     The sign test on the examples where two models differ: b answered correctly by the first alone, c by the second alone; if
     neither is better, b is Bin(b + c, 1/2). Only b - c = right - bar is known here, not b + c; the p-value grows with b + c, so
-    the largest possible b, `min(right, n - bar)`, is assumed. The test is therefore exact or careful, never too sure.
+    the largest possible b, `min(right, n - bar)`, is assumed. The test is therefore exact or conservative.
     """
     from scipy.special import betainc
 

@@ -307,7 +307,7 @@ def _read(path: Path, keys: Sequence[str], optional: Sequence[str] = ()) -> dict
     known = (*keys, *optional)
     if strange := [key for key in tree if key not in known]:
         raise InputError(
-            f"{path} has an entry or section {strange[0]!r} that nobody reads; it knows {', '.join(known)}"
+            f"{path} has an entry or section {strange[0]!r} that is not known; it takes {', '.join(known)}"
         )
     return tree
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from feduca.core.roster import Census
 from feduca.errors import InputError
-from feduca.runs.directory import write_whole
+from feduca.runs import files
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Register:
     @staticmethod
     def load(path: Path) -> Register:
         try:
-            return Register(path, [Member(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["silos"]])
+            return Register(path, [Member(**entry) for entry in files.read_json(path)["silos"]])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not a list of silos ({error}); repeat the run with --again") from None
 
@@ -74,4 +74,4 @@ class Register:
         """Whole or not at all."""
         if self.path is None:
             return
-        write_whole(self.path, json.dumps({"silos": [asdict(member) for member in self.members]}, indent=1))
+        files.write_whole(self.path, json.dumps({"silos": [asdict(member) for member in self.members]}, indent=1))

@@ -35,7 +35,7 @@ from flwr.serverapp import Grid, ServerApp
 from feduca.core import roster
 from feduca.core import rounds as loop
 from feduca.core.records import ClientRecord, RoundRecord
-from feduca.errors import CheckpointError, ConfigError
+from feduca.errors import CheckpointError, ConfigError, InputError
 from feduca.flower.app import App
 from feduca.flower.federation import FlowerFederation, Patience
 from feduca.flower.folder import read_server
@@ -43,7 +43,7 @@ from feduca.flower.keys import Keys
 from feduca.flower.processes import started
 from feduca.flower.register import Register
 from feduca.recipes.build import make_server
-from feduca.runs import checkpoint
+from feduca.runs import checkpoint, files
 from feduca.runs.directory import Resumed, RunDirectory, check_writable, write_whole
 from feduca.runs.session import Session, metric_of
 from feduca.types import Array, ServerState
@@ -149,7 +149,7 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             register.path = directory.path / SILOS
             register.write()
             words = {"run": run, "folder": settings.folder}  # the run's name among its silos; where `resume` finds it
-            (directory.path / DEPLOYMENT).write_text(json.dumps(words), encoding="utf-8")
+            write_whole(directory.path / DEPLOYMENT, json.dumps(words))
         rounds = loop.rounds(
             server,
             theta,
@@ -197,7 +197,12 @@ def _earlier(directory: RunDirectory, theta: Array) -> tuple[Resumed | None, tup
     """The last checkpoint, the run's name among its silos, and who they are; nothing where there is no such thing."""
     if not (directory.path / DEPLOYMENT).is_file() or not (directory.path / SILOS).is_file():
         return None, None
-    run = json.loads((directory.path / DEPLOYMENT).read_text(encoding="utf-8"))["run"]
+    try:
+        run = str(files.read_json(directory.path / DEPLOYMENT)["run"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{directory.path / DEPLOYMENT} does not name the run ({error}); repeat it with again = true"
+        ) from None
     register = Register.load(directory.path / SILOS)
     for n in range(len(register.names), 0, -1):  # silos that came after the checkpoint are not in it yet
         try:
@@ -230,8 +235,11 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
 
 def _log_events(folder: Path, round: int, federation: FlowerFederation) -> None:
     """What happened beside the rounds goes to `events.jsonl`."""
-    with (folder / "events.jsonl").open("a", encoding="utf-8") as file:
-        for what in federation.events:
-            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            file.write(json.dumps({"time": when, "round": round, "event": what}) + "\n")
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    lines = [json.dumps({"time": when, "round": round, "event": what}) for what in federation.events]
+    try:
+        with files.appending(folder / "events.jsonl") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:  # the rounds' own records count
+        log.warning("cannot write to %s: %s", folder / "events.jsonl", error.strerror)
     federation.events.clear()

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def factor(M, L, keep):
     """Cholesky of a small positive semidefinite matrix, scaled to unit diagonal; a vanishing pivot freezes its direction."""
     n = M.shape[0]
@@ -32,7 +32,7 @@ def factor(M, L, keep):
                 L[j, m] = 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def backsolve(L, keep, b, x):
     n = L.shape[0]
     for i in range(n):

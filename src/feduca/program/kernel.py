@@ -23,74 +23,45 @@ row sums leave one n_s x n_s system (sum_k P_k) dlambda = sum_k P_k r_k. Without
 
 Why compiled loops: at N = 10 the whole solve is about as long as twenty numpy calls, and at N = 100 000 fused loops touch
 memory a few times per iteration where array expressions touch it dozens of times. Loops are serial. A family
-enters through `evaluate(curve, k, x)`, overloaded on the type of `curve` and inlined by the compiler.
+enters through `evaluate(curve, k, x)` (layout.py), overloaded on the type of `curve` and inlined by the compiler.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numba.extending import overload
 
 from feduca.program.cholesky import backsolve, factor
-from feduca.program.layout import Aim, Local, Parabola, Point, Program, Rows, Step
+from feduca.program.layout import Aim, Local, Point, Program, Rows, Step, evaluate
+
+# A part of an iteration goes into the code that calls it: handing over its named tuples would take as long as a small solve.
+_part = njit(cache=True, error_model="numpy", forceinline=True)
 
 REACHED, EXHAUSTED, STALLED, BROKEN = 0, 1, 2, 3
 
-# Overloads live here because numba's cache notices changes of this file only: touch it when layout.py or cholesky.py change.
+# numba's cache notices changes of this file only: touch it when layout.py or cholesky.py change.
 
 
-def evaluate(curve: Any, k: int, x: float) -> tuple[float, float, float]:
-    """`v_k, v_k', v_k''` at x; overloaded for compiled code on the type of `curve`."""
-    raise NotImplementedError
-
-
-@overload(evaluate)
-def _evaluate(curve, k, x):
-    if curve.instance_class is Parabola:
-
-        def parabola(curve, k, x):
-            a, b = curve.a[k], curve.b[k]
-            return (b - a * x) * x, b - 2 * a * x, -2 * a
-
-        return parabola
-
-    def cubic(curve, k, x):
-        left, right = 0, curve.knots.shape[0] - 1
-        while right - left > 1:
-            middle = (left + right) // 2
-            if curve.knots[middle] <= x:
-                left = middle
-            else:
-                right = middle
-        d = x - curve.knots[left]
-        p0, p1, p2, p3 = curve.c[k, left, 0], curve.c[k, left, 1], curve.c[k, left, 2], curve.c[k, left, 3]
-        return p0 + d * (p1 + d * (p2 + d * p3)), p1 + d * (2 * p2 + 3 * d * p3), 2 * p2 + 6 * d * p3
-
-    return cubic
-
-
-@njit(cache=True, error_model="numpy")
+@_part
 def _linearise(p, X, local):
     """h[k], g[k, i], c[k, i] at X."""
     h, g, c = local.h, local.g, local.c
+    curve, s, active = p.curve, p.s, p.active
     for k in range(X.shape[0]):
         total = 0.0
         for i in range(X.shape[1]):
-            if p.active[k]:
-                v, dv, ddv = evaluate(p.curve, k, X[k, i])
-                total += p.s[i] * v
-                g[k, i] = -p.s[i] * dv
-                c[k, i] = max(-p.s[i] * ddv, 0.0)
+            if active[k]:
+                v, dv, ddv = evaluate(curve, k, X[k, i])
+                total += s[i] * v
+                g[k, i] = -s[i] * dv
+                c[k, i] = max(-s[i] * ddv, 0.0)
             else:
                 g[k, i] = 0.0
                 c[k, i] = 0.0
-        h[k] = p.G[k] - total if p.active[k] else -1.0
+        h[k] = p.G[k] - total if active[k] else -1.0
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _first_mu(p, local, least, careful):
     """The complementarity to begin with, and the number of products. It has to balance xi (g - gbar), or the path is a crawl."""
     N, n_s = local.g.shape
@@ -113,7 +84,7 @@ def _first_mu(p, local, least, careful):
     return mu, products
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _begin(p, at, h, mu):
     """Multipliers and slack on the central path at `mu`, for the X there is."""
     for k in range(at.X.shape[0]):
@@ -133,41 +104,42 @@ def _begin(p, at, h, mu):
             at.Z[k, i] = mu / at.X[k, i]
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _assess(p, at, local, rows):
     """Objective, proved gap, products (sum, least, largest) and the trace of M, which is set up on the way."""
     X, Z, xi, eta, t, w, lam = at.X, at.Z, at.xi, at.eta, at.t, at.w, at.lam
     h, g, c, E, e, f = local.h, local.g, local.c, local.E, local.e, local.f
     M, sums, least = rows.M, rows.sums, rows.least
+    rho, start, columns = p.rho, p.start, p.columns
     N, n_s = X.shape
     for i in range(n_s):
         sums[i], rows.rhs[i], least[i] = 0.0, 0.0, np.inf
         for j in range(n_s):
             M[i, j] = 0.0
-    if not p.columns:
+    if not columns:
         for k in range(N):
             for i in range(n_s):
-                least[i] = min(least[i], xi[k] * g[k, i] + p.rho[k] * (X[k, i] - p.start[k]))
+                least[i] = min(least[i], xi[k] * g[k, i] + rho[k] * (X[k, i] - start[k]))
     primal, gap, complementarity, smallest, largest = 0.0, 0.0, 0.0, np.inf, 0.0
     for k in range(N):
         low, total, es_k, eg = np.inf, 0.0, 0.0, 0.0
         for i in range(n_s):
             x = X[k, i]
-            pull = xi[k] * g[k, i] + lam[i] + p.rho[k] * (x - p.start[k])
+            pull = xi[k] * g[k, i] + lam[i] + rho[k] * (x - start[k])
             low = min(low, pull)
             total += x
             sums[i] += x
             product = x * Z[k, i]
             complementarity += product
             smallest, largest = min(smallest, product), max(largest, product)
-            E[k, i] = 1.0 / (xi[k] * c[k, i] + Z[k, i] / x + p.rho[k])
+            E[k, i] = 1.0 / (xi[k] * c[k, i] + Z[k, i] / x + rho[k])
             es_k += E[k, i]
             eg += E[k, i] * g[k, i]
         local.total[k] = es_k
         for i in range(n_s):
-            pull = xi[k] * g[k, i] + lam[i] + p.rho[k] * (X[k, i] - p.start[k])
-            gap += X[k, i] * (pull - low if p.columns else pull - lam[i] - least[i])
-        if p.columns:
+            pull = xi[k] * g[k, i] + lam[i] + rho[k] * (X[k, i] - start[k])
+            gap += X[k, i] * (pull - low if columns else pull - lam[i] - least[i])
+        if columns:
             gap += low * (total - p.column[k])
         theta = 0.0
         if p.active[k]:
@@ -186,7 +158,7 @@ def _assess(p, at, local, rows):
             product = xi[k] * w[k]
             complementarity += product
             smallest, largest = min(smallest, product), max(largest, product)
-        gbar = eg / es_k if p.columns else 0.0
+        gbar = eg / es_k if columns else 0.0
         gg = 0.0
         for i in range(n_s):
             e[k, i] = E[k, i] * (g[k, i] - gbar)
@@ -196,16 +168,16 @@ def _assess(p, at, local, rows):
             M[i, i] += E[k, i]
             for j in range(i + 1):
                 entry = e[k, i] * f[k] * e[k, j]
-                if p.columns:
+                if columns:
                     entry += E[k, i] * E[k, j] / es_k
                 M[i, j] -= entry
     trace = 0.0
     for i in range(n_s):
         trace += M[i, i]
-        gap -= (lam[i] if p.columns else -least[i]) * (sums[i] - p.row[i])
+        gap -= (lam[i] if columns else -least[i]) * (sums[i] - p.row[i])
         for j in range(i):
             M[j, i] = M[i, j]
-    if p.columns:  # singular along 1: shifting all lambda is undone by nu
+    if columns:  # singular along 1: shifting all lambda is undone by nu
         for i in range(n_s):
             for j in range(n_s):
                 M[i, j] += trace / n_s / n_s
@@ -214,15 +186,15 @@ def _assess(p, at, local, rows):
     return primal, gap, complementarity, smallest, largest, trace
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _after(p, at, c, d, step):
     """The sum of the products after a step of the predictor, w to second order."""
-    after = 0.0
-    for k in range(at.X.shape[0]):
+    X, Z, dX, dZ, after = at.X, at.Z, d.dX, d.dZ, 0.0
+    for k in range(X.shape[0]):
         bend = 0.0
-        for i in range(at.X.shape[1]):
-            bend += c[k, i] * d.dX[k, i] * d.dX[k, i] / 2
-            after += (at.X[k, i] + step * d.dX[k, i]) * (at.Z[k, i] + step * d.dZ[k, i])
+        for i in range(X.shape[1]):
+            bend += c[k, i] * dX[k, i] * dX[k, i] / 2
+            after += (X[k, i] + step * dX[k, i]) * (Z[k, i] + step * dZ[k, i])
         if p.active[k]:
             after += (at.xi[k] + step * d.dxi[k]) * (at.w[k] + step * d.dw[k] - step * step * bend)
             if p.linear:
@@ -230,15 +202,16 @@ def _after(p, at, c, d, step):
     return after
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _right_hand_sides(p, at, local, rows, d, target, second_order):
     """P r into dX, the complementarity residuals for products of `target` into dZ and dxi, and the rows' right-hand side."""
     X, Z, xi, eta, t, w = at.X, at.Z, at.xi, at.eta, at.t, at.w
     g, c, E, e = local.g, local.c, local.E, local.e
     dX, dZ, dxi, dt = d.dX, d.dZ, d.dxi, d.dt
+    lam, nu, rho, start, rhs = at.lam, at.nu, p.rho, p.start, rows.rhs
     N, n_s = X.shape
     for i in range(n_s):
-        rows.rhs[i] = rows.sums[i] - p.row[i]
+        rhs[i] = rows.sums[i] - p.row[i]
     for k in range(N):
         q, off, bend = 1.0, 0.0, 0.0
         if second_order > 0:
@@ -256,7 +229,7 @@ def _right_hand_sides(p, at, local, rows, d, target, second_order):
         for i in range(n_s):
             x, z = X[k, i], Z[k, i]
             r1 = target - x * z - second_order * dX[k, i] * dZ[k, i]
-            dual = xi[k] * g[k, i] + at.lam[i] + p.rho[k] * (x - p.start[k]) + at.nu[k] - z
+            dual = xi[k] * g[k, i] + lam[i] + rho[k] * (x - start[k]) + nu[k] - z
             r = r1 / x - dual - g[k, i] * scaled
             dX[k, i] = r
             dZ[k, i] = r1
@@ -267,12 +240,12 @@ def _right_hand_sides(p, at, local, rows, d, target, second_order):
         missing = (p.column[k] - total) / local.total[k] if p.columns else 0.0
         for i in range(n_s):
             dX[k, i] = E[k, i] * (dX[k, i] - mean + missing) - e[k, i] * local.f[k] * qg
-            rows.rhs[i] += dX[k, i]
+            rhs[i] += dX[k, i]
         dxi[k] = r2
         dt[k] = off
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _solve_rows(p, rows, dlam):
     """The step of the multipliers of the rows."""
     backsolve(rows.L, rows.keep, rows.rhs, dlam)
@@ -285,7 +258,7 @@ def _solve_rows(p, rows, dlam):
             dlam[i] -= mean
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _direction(p, at, local, d, tau):
     """The clients' directions given that of the rows, and the longest step that keeps everything positive."""
     X, Z, xi, eta, t, w = at.X, at.Z, at.xi, at.eta, at.t, at.w
@@ -330,7 +303,7 @@ def _direction(p, at, local, d, tau):
     return step
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _move(p, at, local, d, step, tau):
     """Take the step, shorter where curves that are not parabolas call for it; returns its length."""
     N, n_s = at.X.shape
@@ -370,23 +343,24 @@ def _move(p, at, local, d, step, tau):
     return step
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _settle(p, at, local):
     """w = t - h, recomputed and not updated, and the nu that leaves the least weighted residual."""
-    for k in range(at.X.shape[0]):
+    X, Z, xi, lam, g, c, rho = at.X, at.Z, at.xi, at.lam, local.g, local.c, p.rho
+    for k in range(X.shape[0]):
         if p.active[k]:
             at.w[k] = max(at.t[k] - local.h[k], 1e-300)
         if p.columns:
             pull, weight = 0.0, 0.0
-            for i in range(at.X.shape[1]):
-                E_i = 1.0 / (at.xi[k] * local.c[k, i] + at.Z[k, i] / at.X[k, i] + p.rho[k])
-                here = at.xi[k] * local.g[k, i] + at.lam[i] + p.rho[k] * (at.X[k, i] - p.start[k]) - at.Z[k, i]
+            for i in range(X.shape[1]):
+                E_i = 1.0 / (xi[k] * c[k, i] + Z[k, i] / X[k, i] + rho[k])
+                here = xi[k] * g[k, i] + lam[i] + rho[k] * (X[k, i] - p.start[k]) - Z[k, i]
                 pull += E_i * here
                 weight += E_i
             at.nu[k] = -pull / weight
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _predict_correct(p, at, local, rows, d, mu, products, smallest, short, careful):
     """Mehrotra's step: a pure Newton step tells how far to recentre, and its second order is corrected for."""
     _right_hand_sides(p, at, local, rows, d, 0.0, 0.0)
@@ -407,7 +381,7 @@ def _predict_correct(p, at, local, rows, d, mu, products, smallest, short, caref
     return _direction(p, at, local, d, tau), tau
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _plain_step(p, at, local, rows, d, target, mu, careful):
     """One Newton step towards products of `target`."""
     _right_hand_sides(p, at, local, rows, d, target / mu * mu, 0.0)
@@ -416,7 +390,7 @@ def _plain_step(p, at, local, rows, d, target, mu, careful):
     return _direction(p, at, local, d, tau), tau
 
 
-@njit(cache=True, error_model="numpy")
+@_part
 def _workspace(X):
     """Everything that is computed on the way, allocated once."""
     N, n_s = X.shape

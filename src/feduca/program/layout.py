@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
 
 class Parabola(NamedTuple):
@@ -19,6 +20,36 @@ class Cubic(NamedTuple):
 
     knots: np.ndarray
     c: np.ndarray
+
+
+def evaluate(curve: Any, k: int, x: float) -> tuple[float, float, float]:
+    """`v_k, v_k', v_k''` at x; overloaded for compiled code on the type of `curve`."""
+    raise NotImplementedError
+
+
+@overload(evaluate)
+def _evaluate(curve, k, x):
+    if curve.instance_class is Parabola:
+
+        def parabola(curve, k, x):
+            a, b = curve.a[k], curve.b[k]
+            return (b - a * x) * x, b - 2 * a * x, -2 * a
+
+        return parabola
+
+    def cubic(curve, k, x):
+        left, right = 0, curve.knots.shape[0] - 1
+        while right - left > 1:
+            middle = (left + right) // 2
+            if curve.knots[middle] <= x:
+                left = middle
+            else:
+                right = middle
+        d = x - curve.knots[left]
+        p0, p1, p2, p3 = curve.c[k, left, 0], curve.c[k, left, 1], curve.c[k, left, 2], curve.c[k, left, 3]
+        return p0 + d * (p1 + d * (p2 + d * p3)), p1 + d * (2 * p2 + 3 * d * p3), 2 * p2 + 6 * d * p3
+
+    return cubic
 
 
 class Program(NamedTuple):

@@ -27,7 +27,8 @@ from feduca.types import Floats, UtilityFamily
 OBJECTIVES = ("squared", "linear", "participation")
 SELECTIONS = ("centre", "closest", "margin")
 SOLVERS = ("structured", "reference")
-WORK = 20  # arrays of the size of R that the solver holds at once
+WORK = 20  # arrays of the size of R that the solver holds at once ...
+SQUARE = 2  # ... and of strategies by strategies: the system of the row sums and its factor
 LARGEST = 1e100  # squares of utilities have to be numbers, too
 
 
@@ -181,6 +182,14 @@ def check_curves(zeta: Any, gamma: Any, family: str | UtilityFamily) -> tuple[Ut
     return chosen, curves, thresholds
 
 
+def room(n: int, n_s: int, who: str = "clients") -> dict[str, int]:
+    """Bytes that solving a program takes, by what they are for."""
+    return {
+        f"{WORK} arrays of {n} {who} x {n_s} strategies": 8 * WORK * n * n_s,
+        f"{SQUARE} arrays of {n_s} x {n_s} strategies": 8 * SQUARE * n_s**2,
+    }
+
+
 def check_beta(beta: Any, n: int) -> Floats:
     """Checked target weights `[N]`; uniform by default."""
     if beta is None:
@@ -199,9 +208,7 @@ def make_problem(zeta: Any, gamma: Any, s: Any, eps: float, family: str | Utilit
     if not (isinstance(eps, int | float | np.floating | np.integer) and 0 <= eps <= LARGEST):
         raise ProblemError(f"eps = {shown(eps)} is not a margin; give a finite number >= 0")
     weights = check_beta(beta, len(curves))
-    size = len(curves) * len(strategies)
-    needs = {f"{WORK} arrays of {len(curves)} clients x {len(strategies)} strategies": 8 * WORK * size}
-    check_fits(needs, ProblemError, "give fewer strategies")
+    check_fits(room(len(curves), len(strategies)), ProblemError, "give fewer strategies")
     return Problem(chosen, curves, thresholds + float(eps), thresholds, strategies, weights)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from feduca.program.kernel import evaluate
+from feduca.program.layout import evaluate
 
 U = 2.0**-53
 OPERATIONS = 32

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from feduca.core.machine import check_fits
 from feduca.errors import ConfigError
-from feduca.program.problem import WORK
+from feduca.program.problem import room
 from feduca.recipes.schema import Recipe
 
 INPUTS = {"digits": 64, "fmnist": 784, "cifar10": 3072, "cifar100": 3072}  # of one example
@@ -19,10 +19,9 @@ def footprint(recipe: Recipe) -> dict[str, int]:
     task, silos = recipe.task, recipe.task.clients
     sizes = [INPUTS.get(task.data, 1), *(task.hidden or ())]
     parameters = FIXED.get(task.model, sum(a * b for a, b in pairwise(sizes)))
-    strategies = recipe.mechanism.get("n_s", 1)
     points = recipe.utility.nodes + recipe.utility.check
     needs = {
-        f"{WORK} arrays of {silos} silos x {strategies} strategies": 8 * WORK * silos * strategies,
+        **room(silos, recipe.mechanism.get("n_s", 1), "silos"),
         f"the curves of {silos} silos at {points} points": 8 * silos * points,
     }
     if recipe.own is None and recipe.engine.device == "cpu":

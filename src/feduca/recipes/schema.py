@@ -132,7 +132,7 @@ class Recipe(Table):
         if any(seed < 0 for seed in seeds):
             raise ValueError("seeds must be 0 or more")
         if len(set(seeds)) < len(seeds):
-            raise ValueError("a seed stands there twice, and one run is no second opinion; name each once")
+            raise ValueError("a seed is listed twice; list each once")
         return seeds
 
     @field_validator("mechanism")

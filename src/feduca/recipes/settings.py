@@ -77,7 +77,7 @@ def _copied(value: Any, key: str = "", depth: int = 0) -> Any:
         )
     if isinstance(value, float) and math.isfinite(value) and abs(value) > LARGEST:
         raise ConfigError(
-            f"{printable(key, 120)} is {value!r}; numbers are at most {LARGEST:g}, or their squares are none"
+            f"{printable(key, 120)} is {value!r}; numbers are at most {LARGEST:g}, so that they can be squared"
         )
     if isinstance(value, str) and len(value) > LONGEST:
         raise ConfigError(f"{printable(key, 120)} is a word of {len(value)} characters; at most {LONGEST} are read")

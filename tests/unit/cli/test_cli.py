@@ -179,7 +179,7 @@ BAD = {
     "negative seed": (["run", "--seed", "-1"], r"seeds"),
     "a seed twice": (
         ["compare", "quickstart", "--set", "seeds=[0,1,0]"],
-        r"seeds is \[0, 1, 0\]: a seed stands there twice",
+        r"seeds is \[0, 1, 0\]: a seed is listed twice; list each once",
     ),
     "unknown device": (["run", "--device", "tpu"], r"engine.device is 'tpu'"),
     "unknown family": (["run", "--set", "utility.family=cubic"], r"cubic"),

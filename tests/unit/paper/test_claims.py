@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from feduca.studies import printed as paper
+from paper import printed as paper
 from paper.claims import CASES, CLAIMS, ROWS, register
 from paper.claims.compare import (
     DIRECTION,

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+import feduca
 from feduca.core.utility import Quadratic, Spline, concave_interval, nodes
-from feduca.errors import ProblemError
+from feduca.errors import ConfigError, ProblemError
 from feduca.program import allocate, max_participation, read_problem, to_json
 from feduca.program.certificate import dual_bound
 from feduca.program.instances import DEGENERATE_KINDS, KINDS, draw
@@ -273,6 +274,15 @@ def test_bad_input_is_named(change, message):
     with pytest.raises(InputError, match=message) as caught:
         allocate(**arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_more_strategies_than_the_memory_holds_are_refused():
+    """Their system is strategies by strategies, however few clients there are."""
+    many = 10_000_000
+    with pytest.raises(ProblemError, match="of memory, most of it for 2 arrays of 10000000 x 10000000 strategies"):
+        allocate([[0.5, 0.6, 0.2]], [0.3], np.full(many, 1 / many))
+    with pytest.raises(ConfigError, match="of memory, most of it for 2 arrays of 1000000 x 1000000 strategies"):
+        feduca.run("quickstart", {"mechanism.n_s": 1_000_000}, rounds=1)
 
 
 def test_problem_files(tmp_path):

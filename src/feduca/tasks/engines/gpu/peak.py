@@ -16,7 +16,7 @@ def reset(device: str) -> None:
 
 
 def megabytes(device: str) -> float | None:
-    """The largest amount of tensors held at once since `reset`; None on a CPU, where nobody counts."""
+    """The largest amount of tensors held at once since `reset`; None on CPU, where usage is not tracked."""
     if device != "cuda":
         return None
     import torch
