@@ -60,6 +60,10 @@ def train(message: Message, context: Context) -> Message:
     elif what == "nan":
         content["theta"] = ArrayRecord({"theta": Array(np.full_like(theta, np.nan))})
         content["report"]["status"] = "joined"
+    elif what is not None and what.startswith("length ") and "theta" in content:
+        told = message.content["theta"]["theta"].numpy()
+        far = float(what.removeprefix("length ")) / np.sqrt(theta.size)
+        content["theta"] = ArrayRecord({"theta": Array((told + far).astype(theta.dtype))})
     elif what == "old round":
         content["report"] = ConfigRecord({**content["report"], "round": round - 1})
     elif what == "another's name":

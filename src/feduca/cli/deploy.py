@@ -271,7 +271,11 @@ def run(
 def check(
     folder: Annotated[Path, typer.Argument(help="A whole deployment, a server's folder, or a silo's.")],
     exchange: Annotated[
-        bool, typer.Option("--exchange", help="Also ask every connected silo who it is (takes half a minute).")
+        bool,
+        typer.Option(
+            "--exchange",
+            help="Also ask every connected silo who it is (takes half a minute; three times that where one is missing).",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:

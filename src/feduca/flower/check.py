@@ -237,10 +237,10 @@ def _exchange(server: ServerFolder) -> Iterator[Finding]:
     result = deploy.out_of(server) / f".dry-run-{deploy.recipe_of(server).hash()}.json"
     result.unlink(missing_ok=True)
     number = deploy.submit(server, **{"dry-run": True})
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not result.is_file():
         if time.monotonic() > deadline:
-            yield Finding("exchange", False, f"run {number} gave no answer within 120 s", "see server/superlink.log")
+            yield Finding("exchange", False, f"run {number} gave no answer within 240 s", "see server/superlink.log")
             return
         time.sleep(0.3)
     told = json.loads(result.read_text(encoding="utf-8"))

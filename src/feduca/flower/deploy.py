@@ -205,7 +205,7 @@ def up(recipe: Recipe, out: Path, *, silos: int = 3, again: bool = False, watch:
             control=ports.pop(),
             ports=ports,
             out=str(out.absolute()),
-            settings={"silos-timeout": 180.0},
+            settings={"silos-timeout": 300.0},
         )
     with standing(folder) as server:
         result = run(server, again=again, watch=watch)

@@ -86,6 +86,7 @@ class FlowerFederation:
         At the first exchange places are given in the order of names; who comes later is appended.
         """
         met: dict[str, Member] = {}
+        silos = max(1, silos - sum(m.left for m in self.register.members))  # who has left is not waited for
         deadline = time.monotonic() + self._patience.silos_s
         while True:
             online = self._online()

@@ -170,7 +170,7 @@ def _keys(settings: Settings) -> Keys | None:
 
 def _dry_run(grid: Grid, recipe: str, size: int, curve: int, settings: Settings) -> Path:
     """Ask every silo who it is and write the answers to a file that `deploy check` reads; no run is touched."""
-    patience = Patience(silos_s=min(30.0, settings.silos_timeout))
+    patience = Patience(silos_s=min(90.0, settings.silos_timeout))
     federation = FlowerFederation(
         grid,
         Register(),

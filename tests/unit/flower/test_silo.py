@@ -19,6 +19,7 @@ from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
 from feduca.recipes.build import behaviour_of, make_behaviour
 from feduca.recipes.schema import load
+from feduca.runs.rollback import roll_back
 from feduca.types import ABSENT, DECLINED, JOINED, LEFT, REFUSED, Announcements, LocalSpec
 from local_grid import LocalGrid, Node
 from numpy_task import NumpyTask
@@ -147,6 +148,13 @@ def test_a_silo_leaves_for_good_and_the_others_go_on(tmp_path):
     assert all(row["alpha"][1] == 0 for row in rows[3:])
     assert json.loads((path / "silos.json").read_text())["silos"][1]["left"]
     assert all(np.isclose(sum(row["alpha"]), 1) for row in rows)
+
+    # Who has left is not waited for when the run goes on, though the server was told of three.
+    roll_back(path, path.name, 3)
+    del grid.nodes[11]
+    serve(app, grid, Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=600.0))
+    assert len((path / "rounds.jsonl").read_text().splitlines()) == 5
+    assert "silos came within" not in (path / "events.jsonl").read_text()
 
 
 @pytest.mark.parametrize(("when", "word"), [(2, "erase"), (5, "erase: we closed"), (2, "keep what you have")])
