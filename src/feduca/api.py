@@ -19,6 +19,7 @@ from feduca.recipes.schema import load as load_recipe
 from feduca.runs import directory as runs
 from feduca.runs import files, manifest
 from feduca.runs.directory import RunDirectory, RunResult
+from feduca.runs.extend import extend
 from feduca.runs.session import Session, Watcher
 from feduca.tasks.engines.gpu import peak
 from feduca.types import ServerState, Task
@@ -120,16 +121,24 @@ def is_finished(chosen: Recipe, seed: int, out: str | Path) -> bool:
     return _directory(out, chosen, seed).state() == "finished"
 
 
-def _directory(out: str | Path, chosen: Recipe, seed: int, name: str | None = None) -> RunDirectory:
-    return RunDirectory(Path(out), name or chosen.name, chosen.hash(), seed, **chosen.checkpoint.model_dump())
+def _directory(
+    out: str | Path, chosen: Recipe, seed: int, name: str | None = None, place: Path | None = None
+) -> RunDirectory:
+    how = chosen.checkpoint.model_dump()
+    return RunDirectory(Path(out), name or chosen.name, chosen.hash(), seed, **how, place=place)
 
 
-def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None = None) -> RunResult:
-    """Go on with an interrupted run directory; one that is finished is read back.
+def resume(
+    path: str | Path, *, rounds: int | None = None, task: Task | None = None, watch: Watcher | None = None
+) -> RunResult:
+    """Go on with an interrupted run directory; one that is finished is read back, or with more `rounds` goes on, too.
 
-    The result equals that of a run that was never interrupted, bit for bit on CPU. `task` must be the one the run was started
-    with, where that was your own.
+    The result equals that of a run that was never interrupted, or had so many rounds from the start, bit for bit on CPU. A run
+    with more rounds is another run: it gets a folder of its own beside the one it extends. `task` must be the one the run was
+    started with, where that was your own.
     """
+    if rounds is not None:
+        path = extended(path, rounds)
     if runs.state_of(path) == "finished":
         return runs.load(path)
     chosen, directory = recorded(path)
@@ -137,15 +146,28 @@ def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None 
     return _play(chosen, chosen.seeds[0], task, directory, watch, resuming=True)
 
 
+def extended(path: str | Path, rounds: int) -> Path:
+    """The folder of the run that `path` becomes with so many rounds, ready to be resumed; it may be there already."""
+    chosen, directory = recorded(path)
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < chosen.rounds:
+        raise InputError(f"rounds is {rounds!r}, and {path} has {chosen.rounds}: give more")
+    if rounds == chosen.rounds:
+        return directory.path
+    same_data(chosen, directory.path)
+    longer = chosen.with_settings({"rounds": rounds})
+    target = _directory(directory.path.parent.parent, longer, longer.seeds[0], directory.path.parent.name).path
+    if runs.state_of(target) is None:
+        run = f"{chosen.hash()}-s{chosen.seeds[0]}"
+        extend(directory.path, run, target, {**longer.plain(), "seeds": longer.seeds[:1]})
+    return target
+
+
 def recorded(path: str | Path) -> tuple[Recipe, RunDirectory]:
-    """The recipe of a run directory and the directory itself, provided that they still belong together."""
+    """The recipe of a run directory and the directory itself, wherever it lies and whatever it is called now."""
     path = Path(path)
     chosen = described(path)
     place = path.resolve()
-    directory = _directory(place.parent.parent, chosen, chosen.seeds[0], place.parent.name)
-    if directory.path != place:
-        raise InputError(f"{path} is a copy or was renamed: call it {directory.path.name} to go on with it")
-    return chosen, directory
+    return chosen, _directory(place.parent.parent, chosen, chosen.seeds[0], place.parent.name, place)
 
 
 def described(path: Path) -> Recipe:
@@ -156,7 +178,7 @@ def described(path: Path) -> Recipe:
         raise InputError(f"{path} is not a run directory (no config.toml); give one that `feduca run` wrote") from None
     chosen = load_recipe(path / "config.toml")
     name = f"{chosen.hash()}-s{chosen.seeds[0]}"
-    if name != ((manifest.read_status(path) or {}).get("run") or path.resolve().name):
+    if name != manifest.run_of(path, name):
         raise InputError(
             f"{path}/config.toml describes run {name}: it was changed, or another version of feduca wrote it;"
             f" undo that, or start a new run from it with `feduca run {path}/config.toml`"

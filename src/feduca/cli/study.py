@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,6 +64,17 @@ def compare(
     progress = display.Progress(chosen.rounds, len(runs), chosen.task.metric)
     lines: dict[int, dict[str, Any]] = {}
     ends: dict[int, Any] = {}
+
+    def so_far() -> list[dict[str, Any]]:
+        """Rows whose runs are all there, over their seeds."""
+        table = []
+        for row in rows:
+            seeds = [i for i, (mine, _) in enumerate(runs) if mine is row]
+            if all(i in lines for i in seeds):
+                task = row.recipe.plain()["task"]
+                table.append(over_seeds([lines[i] for i in seeds], [ends[i] for i in seeds], task))
+        return table
+
     try:
         with repeatable(chosen.checkpoint.keep):
             for batch in execute(
@@ -76,15 +88,15 @@ def compare(
             ):
                 lines |= {i: result.row(runs[i][0].label) for i, (result,) in batch}
                 ends |= {i: result.clients[-1].get("paired") for i, (result,) in batch}
+                if not chosen.axes and (there := so_far()):
+                    progress.finished(display.comparison(there))
     finally:
         progress.close()
-    table = []
-    for row in rows:
-        seeds = [i for i, (mine, _) in enumerate(runs) if mine is row]
-        task = row.recipe.plain()["task"]
-        table.append(over_seeds([lines[i] for i in seeds], [ends[i] for i in seeds], task))
+    table = so_far()
+    see = f"See it: feduca report {shlex.quote(f'{out}/{chosen.name}')}"
     if not chosen.axes:
         typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        say(see)
         return
     from feduca.cli import compare_table as cross
 

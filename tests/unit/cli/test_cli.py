@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
 from command_line import feduca
 from feduca import api
 from feduca.analysis.judging import figures, overlap
 from feduca.cli import progress as display
+from feduca.cli.main import GROUPS, app
 from feduca.recipes.schema import load, parse_setting
 from feduca.studies.cells import relabelled
 
@@ -96,7 +98,7 @@ def test_compare_prints_every_row(capsys):
     ):
         assert label in out
     assert "everybody forced in" in out
-    assert len(out.splitlines()) == 14
+    assert len(out.splitlines()) == 15  # two lines of headings
     rows = json.loads(feduca("compare", "quickstart", *FAST, "--json", capsys=capsys)[1])
     assert {"method", "mechanism", "rule", "offer", "accuracy", "participation", "seconds"} <= set(rows[0])
 
@@ -120,7 +122,7 @@ def test_compare_over_seeds_pools_who_is_better_off(capsys):
     task = load("quickstart", {"task.test_share": 0.5}).plain()["task"]
     expected = figures(ends, overlap(2, task["validation_share"] * 0.5))
     assert {key: row[key] for key in expected} == expected
-    assert "surely better / worse / undecided %" in feduca("compare", "quickstart", *args, capsys=capsys)[1]
+    assert "surely" in feduca("compare", "quickstart", *args, capsys=capsys)[1]
 
 
 def test_compare_in_lockstep_prints_the_same_rows(capsys):
@@ -144,14 +146,51 @@ def test_list_names_everything(capsys):
     assert {"digits", "cifar10"} <= set(entries["data sets"])
     assert "https://" in entries["data sets"]["fmnist"]
     assert {"cnn", "bilstm"} <= set(entries["models"])
-    shown = feduca("list", capsys=capsys)[1]
+    shown = feduca("list", "--all", capsys=capsys)[1]
+    assert shown.splitlines()[1].startswith("  tailored ")  # what we recommend comes first
     assert "least-concession" in shown
     assert "data sets (DIR is task.data_dir, else" in shown
+
+
+def test_list_begins_with_five(capsys):
+    lines = feduca("list", capsys=capsys)[1].splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["tailored", "clinics", "quickstart", "real", "table1"]
+    assert "feduca run tailored" in lines[-1]
+    assert "feduca list --all" in lines[-1]
+
+
+def test_help_says_what_is_for_what(capsys):
+    said = feduca("--help", capsys=capsys)[1]
+    for group, example in GROUPS.items():
+        assert f"{group}, e.g. `{example[1]}`:" in said
+    named = [name for names, _ in GROUPS.values() for name in names]
+    commands = typer.main.get_command(app).commands
+    assert sorted(named) == sorted(commands)
+    for _, example in GROUPS.values():
+        assert example.split()[1] in commands
+
+
+def test_report_takes_a_folder_of_runs(tmp_path, capsys):
+    from feduca.cli.look import runs_in
+
+    code, _, err = feduca("report", "runs", capsys=capsys)
+    assert code == 2
+    feduca("compare", "clinics", *FAST, capsys=capsys)
+    (tmp_path / "runs/clinics/empty").mkdir()
+    inside = runs_in(["runs"])
+    assert inside == runs_in(["runs/clinics"]) == runs_in([*map(str, inside), "runs/clinics"])
+    assert len(inside) == 7
+    code, out, _ = feduca("report", "runs/clinics", capsys=capsys)
+    assert code == 0
+    assert out == "written to report.html\n"
+    (tmp_path / "nothing").mkdir()
+    assert "holds no run with a finished round" in feduca("report", "nothing", capsys=capsys)[2]
 
 
 def test_doctor_is_content_here(capsys):
     code, out, _ = feduca("doctor", capsys=capsys)
     assert code == 0, out
+    assert out.splitlines()[-1].startswith("Ready")
     assert "solver: optimal" in out
     assert "FAIL" not in out
 
@@ -473,7 +512,8 @@ def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
 
 def test_compare_says_how_many_are_still_in(capsys):
     out = feduca("compare", "quickstart", *FAST, "--set", "participation.quits=1", capsys=capsys)[1]
-    assert "Eq. 1 holds %  still in %" in out.splitlines()[0]
+    assert out.splitlines()[1].split()[-4:] == ["%", "in", "%", "seconds"]
+    assert "Eq. 1  still" in out.splitlines()[0]
     assert "still in" not in feduca("compare", "quickstart", *FAST, capsys=capsys)[1]
 
 
@@ -555,7 +595,12 @@ def test_who_is_better_off_than_alone_is_printed(capsys):
     assert line.endswith(f"worst {row['gain_worst_silo']} {100 * row['gain_worst']:+.1f}")
     code, out, err = feduca("compare", *judged, capsys=capsys)
     assert code == 0, err
-    assert "better off %  worst silo, points" in out.splitlines()[0]
+    assert "deployed  alone  better" in out.splitlines()[0]
+    assert [line.split("  ")[0] for line in out.splitlines()[2:]] == [
+        "alone", "free to leave", "forced in", "FedUCA", "tailored"
+    ]  # fmt: skip
+    assert max(map(len, out.splitlines())) <= 80
+    assert "See it: feduca report runs/tailored" in err
     code, out, err = feduca("compare", "quickstart", *FAST, capsys=capsys)
     assert "better off" not in out
 
