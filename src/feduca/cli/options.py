@@ -28,6 +28,7 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Out = Annotated[str, typer.Option(help="Folder for run directories.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
 Lockstep = Annotated[int, typer.Option(help="Number of runs to batch together: fills a GPU.", min=1)]
+Jobs = Annotated[int, typer.Option(help="Number of processes that share the runs.", min=1)]
 Import = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="FILE.py", help="Run this file of yours first: its mechanisms (repeatable)."),

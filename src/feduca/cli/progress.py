@@ -35,10 +35,27 @@ def _coloured(status: list[str] | Any) -> str:
     return "".join(f"[{_MARKS[word][1]}]{_MARKS[word][0]}[/]" for word in status)
 
 
+class Left:
+    """How long it may take still, reckoned from the runs that were done since it was first asked."""
+
+    def __init__(self) -> None:
+        self._first, self._started = -1, time.monotonic()
+
+    def said(self, done: int, total: int) -> str:
+        """In words; nothing before the first is done."""
+        if self._first < 0:
+            self._first, self._started = done, time.monotonic()
+        if not self._first < done < total:
+            return ""
+        left = (time.monotonic() - self._started) / (done - self._first) * (total - done)
+        return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
+
+
 class Progress:
     """Watches run after run, or batch after batch; `total` runs of `rounds` rounds each."""
 
-    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy") -> None:
+    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy", jobs: int = 1) -> None:
+        self._jobs, self._left = jobs, Left()
         self._rounds, self._total, self._metric = rounds, total, metric
         self._label = ""
         self._done = self._seen = self._of_batch = self._shown = 0
@@ -56,6 +73,13 @@ class Progress:
         """What runs now, after `done` of all runs; several in lockstep have one label, and the first of them is shown."""
         self._done, self._label = done, label
         self._of_batch = self._shown = 0
+        if self._jobs > 1 and label:  # rounds are another process's, runs are seen to end
+            said = f"{done} of {total} runs done, {label}{self._left.said(done, total)}"
+            if self._live is None:
+                print(said, file=sys.stderr, flush=True)
+            else:
+                self._live.update(self._below(Text(said)))
+            return
         if self._live is not None and label:  # the first round may take a while
             self._live.update(self._below(Text(f"{self._title()}: round 1 of {self._rounds} ...")))
 
@@ -114,11 +138,11 @@ def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar of runs done and time left on a terminal, plain lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
+        left = Left()
 
         def tell(done: int, total: int, label: str) -> None:
-            print(
-                f"{name}: {done} of {total} runs done{', next: ' + label if label else ''}", file=sys.stderr, flush=True
-            )
+            after = f"{', next: ' + label if label else ''}{left.said(done, total)}"
+            print(f"{name}: {done} of {total} runs done{after}", file=sys.stderr, flush=True)
 
         yield tell
         return

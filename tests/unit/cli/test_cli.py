@@ -173,8 +173,7 @@ def test_help_says_what_is_for_what(capsys):
 def test_report_takes_a_folder_of_runs(tmp_path, capsys):
     from feduca.cli.look import runs_in
 
-    code, _, err = feduca("report", "runs", capsys=capsys)
-    assert code == 2
+    assert feduca("report", "runs", capsys=capsys)[0] == 2
     feduca("compare", "clinics", *FAST, capsys=capsys)
     (tmp_path / "runs/clinics/empty").mkdir()
     inside = runs_in(["runs"])
@@ -316,18 +315,18 @@ def test_help_says_what_a_positional_argument_is(command, says, capsys):
 def test_without_a_command_there_is_help(capsys):
     code, out, err = feduca(capsys=capsys)
     assert code in (0, 2)  # click's choice
-    assert "Commands:" in out + err
+    assert "Start, e.g. `feduca run tailored`" in out + err
     assert "has the options" not in err
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_long_first_round_is_announced(command, capsys, monkeypatch):
-    assert "example-steps" not in feduca(command, *FAST, capsys=capsys)[2]  # the quickstart is small
+    assert "example-steps" not in feduca(command, "quickstart", *FAST, capsys=capsys)[2]
     monkeypatch.setattr("feduca.recipes.cost_hint.PERCEPTRONS", 1007)
-    err = feduca(command, *FAST, "--again", capsys=capsys)[2].splitlines()
+    err = feduca(command, "quickstart", *FAST, "--again", capsys=capsys)[2].splitlines()
     lines = [line for line in err if "example-steps" in line]
     assert lines == [err[0]]
-    many = "12 runs to do, 24 rounds and 2.4e+04 example-steps in all; of one, " if command == "compare" else ""
+    many = "13 runs to do, 26 rounds and 2.6e+04 example-steps in all; of one, " if command == "compare" else ""
     assert lines[0].startswith(
         f"{many}a round is 1007 example-steps (1007 examples x 1 epochs) of mlp, a lot for a CPU"
     )
@@ -508,6 +507,24 @@ def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
         in err
     )
     assert "does not reach" not in feduca("compare", "quickstart", *FAST, capsys=capsys)[2]
+
+
+def test_compare_says_which_rows_have_another_mechanism(capsys):
+    told = feduca("compare", "quickstart", *FAST, "--json", "--set", "mechanism.beta=examples", capsys=capsys)
+    rows = [row["method"] for row in json.loads(told[1])]
+    changed = [label for label in rows if label.endswith(", mechanism.beta=examples")]
+    assert len(changed) == 3
+    assert all(label.startswith("FedUCA") for label in changed)
+    assert "--set mechanism.beta=examples reaches 3 of 13 rows; those with another mechanism start from" in told[2]
+    assert "own defaults: FedAvg, Eq. 1, FedAvg-WS, Eq. 1, uniform, Eq. 2" in told[2]
+
+
+def test_an_option_of_another_mechanism_says_whose_it_is(capsys):
+    code, _, err = feduca(
+        "run", "quickstart", "--set", "mechanism.name=fedavg", "--set", "mechanism.delta=1", capsys=capsys
+    )
+    assert code == 2
+    assert "mechanism.delta is an option of feduca, not of fedavg, which has beta" in err
 
 
 def test_compare_says_how_many_are_still_in(capsys):
