@@ -5,25 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from feduca.core import rounds as loop
 from feduca.core.records import ClientRecord, RoundRecord
-from feduca.errors import ConfigError, InputError
+from feduca.errors import ConfigError, InputError, shown
 from feduca.recipes import folders
 from feduca.recipes.build import Experiment, build, fingerprint, make_task, origin
 from feduca.recipes.folders import is_folder
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
+from feduca.runs import checkpoint, files, manifest
 from feduca.runs import directory as runs
-from feduca.runs import files, manifest
 from feduca.runs.directory import RunDirectory, RunResult
+from feduca.runs.extend import extend
 from feduca.runs.session import Session, Watcher
 from feduca.tasks.engines.gpu import peak
 from feduca.types import ServerState, Task
 
 log = logging.getLogger("feduca")
+
+TASK = ("silos", "examples", "parameters", "size", "init", "train", "evaluate", "along", "test")  # what a Task has
 
 
 def recipe(
@@ -35,9 +39,30 @@ def recipe(
     device: str | None = None,
 ) -> Recipe:
     """A validated recipe with the usual overrides."""
+    settings = _mapping(settings)
+    if not isinstance(source, str | Path | Mapping | Recipe):
+        raise ConfigError(
+            f"the recipe is {shown(source)}: give a name, a TOML file or a mapping; a task goes in as task=..."
+        )
     extra = {"rounds": rounds, "seeds": None if seed is None else [seed], "engine.device": device}
-    chosen = {**(settings or {}), **{key: value for key, value in extra.items() if value is not None}}
+    chosen = {**settings, **{key: value for key, value in extra.items() if value is not None}}
     return source.with_settings(chosen) if isinstance(source, Recipe) else load_recipe(source, chosen)
+
+
+def _mapping(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if settings is None or isinstance(settings, Mapping):
+        return settings or {}
+    raise ConfigError(f"settings is {shown(settings)}: give a mapping from dotted keys, such as {{'local.lr': 0.05}}")
+
+
+def _check_task(task: Any) -> None:
+    lacking = [name for name in TASK if not hasattr(task, name)]
+    if lacking or isinstance(task, type):
+        seen = f"the class {task.__name__}" if isinstance(task, type) else shown(task)
+        raise InputError(
+            f"task is {seen}, which {'is no object' if not lacking else 'has no ' + ', '.join(lacking)}: give what"
+            " feduca.own_task or build_own_task makes, or an object like feduca.Task"
+        )
 
 
 def run(
@@ -56,20 +81,30 @@ def run(
 
     `settings` changes recipe entries by dotted key, `task` puts your own model and data in place of the recipe's. With
     `out`, the run directory is written below it; a run that is finished there already is read back, one that was interrupted
-    goes on from its last checkpoint (`again` repeats it from the start). With a `task` of your own a run starts anew (see
-    `resume`), in a folder whose name depends on the task's fingerprint; the recipe's `[task]` and `[engine]` are not used then.
+    goes on from its last checkpoint (`again` repeats it from the start). With a `task` of your own the folder's name depends on
+    the task's fingerprint, a task that has none starts anew; the recipe's `[task]` and `[engine]` are not used then.
     """
     chosen = _single(source, settings, rounds, seed, device, task)
     seed = chosen.seeds[0]
     directory = None
+    known = task is None or hasattr(task, "fingerprint")  # whether the folder's name says which task it was
     if out is not None:
-        directory = _directory(out, chosen, seed)
+        directory = _directory(files.place(out, "folder for runs"), chosen, seed)
         if not again:
             same_data(chosen, directory.path)
-            if task is None and directory.state() == "finished":
-                return runs.load(directory.path)
+            if known and directory.state() == "finished":
+                return _found(directory.path)
         runs.check_writable(Path(out))
-    return _play(chosen, seed, task, directory, watch, resuming=not again and task is None)
+    return _play(chosen, seed, task, directory, watch, resuming=not again and known)
+
+
+def _found(path: Path) -> RunResult:
+    """A finished run as `run` would have returned it, with its model where that was kept."""
+    result = runs.load(path)
+    point, _ = checkpoint.newest(path / "checkpoint", checkpoint.read)
+    state = getattr(point, "state", None)
+    at_hand = state is not None and state.round == len(result.rounds) + 1
+    return replace(result, theta=state.theta) if at_hand else result
 
 
 def _single(
@@ -81,7 +116,9 @@ def _single(
     task: Task | None,
 ) -> Recipe:
     """The recipe of one run; with a `task` of the user's own it names that instead of the recipe's."""
-    settings = dict(settings or {})
+    if task is not None:
+        _check_task(task)
+    settings = dict(_mapping(settings))
     made_for = getattr(task, "origin", None)
     if task is None or made_for is not None:
         chosen = recipe(source, settings, rounds=rounds, seed=seed, device=device).single()
@@ -120,32 +157,54 @@ def is_finished(chosen: Recipe, seed: int, out: str | Path) -> bool:
     return _directory(out, chosen, seed).state() == "finished"
 
 
-def _directory(out: str | Path, chosen: Recipe, seed: int, name: str | None = None) -> RunDirectory:
-    return RunDirectory(Path(out), name or chosen.name, chosen.hash(), seed, **chosen.checkpoint.model_dump())
+def _directory(
+    out: str | Path, chosen: Recipe, seed: int, name: str | None = None, place: Path | None = None
+) -> RunDirectory:
+    how = chosen.checkpoint.model_dump()
+    return RunDirectory(Path(out), name or chosen.name, chosen.hash(), seed, **how, place=place)
 
 
-def resume(path: str | Path, *, task: Task | None = None, watch: Watcher | None = None) -> RunResult:
-    """Go on with an interrupted run directory; one that is finished is read back.
+def resume(
+    path: str | Path, *, rounds: int | None = None, task: Task | None = None, watch: Watcher | None = None
+) -> RunResult:
+    """Go on with an interrupted run directory; one that is finished is read back, or with more `rounds` goes on, too.
 
-    The result equals that of a run that was never interrupted, bit for bit on CPU. `task` must be the one the run was started
-    with, where that was your own.
+    The result equals that of a run that was never interrupted, or had so many rounds from the start, bit for bit on CPU. A run
+    with more rounds is another run: it gets a folder of its own beside the one it extends. `task` must be the one the run was
+    started with, where that was your own.
     """
+    if rounds is not None:
+        path = extended(path, rounds)
+    path = files.place(path)
     if runs.state_of(path) == "finished":
-        return runs.load(path)
+        return _found(path)
     chosen, directory = recorded(path)
     same_data(chosen, directory.path)
     return _play(chosen, chosen.seeds[0], task, directory, watch, resuming=True)
 
 
+def extended(path: str | Path, rounds: int) -> Path:
+    """The folder of the run that `path` becomes with so many rounds, ready to be resumed; it may be there already."""
+    chosen, directory = recorded(path)
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < chosen.rounds:
+        raise InputError(f"rounds is {rounds!r}, and {path} has {chosen.rounds}: give more")
+    if rounds == chosen.rounds:
+        return directory.path
+    same_data(chosen, directory.path)
+    longer = chosen.with_settings({"rounds": rounds})
+    target = _directory(directory.path.parent.parent, longer, longer.seeds[0], directory.path.parent.name).path
+    if runs.state_of(target) is None:
+        run = f"{chosen.hash()}-s{chosen.seeds[0]}"
+        extend(directory.path, run, target, {**longer.plain(), "seeds": longer.seeds[:1]})
+    return target
+
+
 def recorded(path: str | Path) -> tuple[Recipe, RunDirectory]:
-    """The recipe of a run directory and the directory itself, provided that they still belong together."""
-    path = Path(path)
+    """The recipe of a run directory and the directory itself, wherever it lies and whatever it is called now."""
+    path = files.place(path)
     chosen = described(path)
     place = path.resolve()
-    directory = _directory(place.parent.parent, chosen, chosen.seeds[0], place.parent.name)
-    if directory.path != place:
-        raise InputError(f"{path} is a copy or was renamed: call it {directory.path.name} to go on with it")
-    return chosen, directory
+    return chosen, _directory(place.parent.parent, chosen, chosen.seeds[0], place.parent.name, place)
 
 
 def described(path: Path) -> Recipe:
@@ -156,7 +215,7 @@ def described(path: Path) -> Recipe:
         raise InputError(f"{path} is not a run directory (no config.toml); give one that `feduca run` wrote") from None
     chosen = load_recipe(path / "config.toml")
     name = f"{chosen.hash()}-s{chosen.seeds[0]}"
-    if name != ((manifest.read_status(path) or {}).get("run") or path.resolve().name):
+    if name != manifest.run_of(path, name):
         raise InputError(
             f"{path}/config.toml describes run {name}: it was changed, or another version of feduca wrote it;"
             f" undo that, or start a new run from it with `feduca run {path}/config.toml`"

@@ -17,6 +17,8 @@ _OWN_WORDS = {  # names that share their code with another
 }
 
 
+STARTERS = ("tailored", "clinics", "quickstart", "real", "table1")  # the first is what we recommend
+
 NOTES = {"data sets": "DIR is task.data_dir, else the folder that FEDUCA_DATA names, else ./data"}
 
 _PRECISIONS = {
@@ -47,8 +49,9 @@ def catalogue() -> dict[str, dict[str, str]]:
     from feduca.tasks.data import natural
     from feduca.tasks.engines import optimisers  # torch from here on
 
+    there = config.recipes()
     return {
-        "recipes": config.recipes(),
+        "recipes": {name: there[name] for name in dict.fromkeys((*STARTERS, *there))},
         "mechanisms": {**registry.describe(), **_OWN_WORDS},
         "rules": {
             "always": _line(participation.Always),

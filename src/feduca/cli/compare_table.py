@@ -41,7 +41,8 @@ def table(recipe: Recipe, rows: Rows) -> str:
         figures = (number(row[key], 1, scale=factor) for key, (_, factor) in COLUMNS.items())
         return [*place, *figures, *(say(row) for say in more.values())]
 
-    return aligned([*axes, *(heading for heading, _ in COLUMNS.values()), *more], map(line, rows), len(axes))
+    heads = [heading.replace(" ", "\n", 1) for heading, _ in COLUMNS.values()]
+    return aligned([*axes, *heads, *more], map(line, rows), len(axes))
 
 
 def heat_map(recipe: Recipe, rows: Rows, path: str | Path) -> str:

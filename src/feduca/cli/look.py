@@ -15,7 +15,7 @@ from feduca.cli.options import (
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(help="Run directories.", metavar="RUN...")],
+    runs: Annotated[list[str], typer.Argument(help="Run directories, or folders of them.", metavar="RUN...")],
     out: Annotated[str, typer.Option("-o", "--out", help="The page to write.")] = "report.html",
     pdf: Annotated[bool, typer.Option("--pdf", help="Also write all charts into one PDF beside the page.")] = False,
     figures: Annotated[str | None, typer.Option(help="Also write each chart as SVG, PNG and PDF here.")] = None,
@@ -23,8 +23,26 @@ def report(
     """Show runs as one self-contained page: who is in, who is out and why, what was promised and delivered."""
     from feduca.report import write
 
-    for written in write(runs, Path(out), pdf=pdf, figures=figures):
+    for written in write(runs_in(runs), Path(out), pdf=pdf, figures=figures):
         typer.echo(f"written to {written}")
+
+
+def runs_in(places: list[str]) -> list[Path]:
+    """Run directories as they are; of a folder of them those in it that have a finished round, oldest first."""
+    from feduca.errors import InputError
+    from feduca.runs.manifest import CONFIG, ROUNDS
+
+    found: list[Path] = []
+    for place in map(Path, places):
+        if (place / CONFIG).is_file() or not place.is_dir():
+            found.append(place)
+            continue
+        inside = [file.parent for file in sorted(place.glob(f"*/{CONFIG}")) + sorted(place.glob(f"*/*/{CONFIG}"))]
+        begun = [run for run in inside if (run / ROUNDS).is_file() and (run / ROUNDS).stat().st_size]
+        if not begun:
+            raise InputError(f"{place} holds no run with a finished round; give a run directory, or a folder of them")
+        found += sorted(begun, key=lambda run: (run / CONFIG).stat().st_mtime_ns)
+    return list(dict.fromkeys(found))
 
 
 def watch(

@@ -12,12 +12,34 @@ from typing import Annotated
 
 import click
 import typer
+import typer.core
 
 from feduca.cli import look, start, study
 from feduca.cli.deploy import app as deploy_app
 
+GROUPS = {  # what a newcomer looks for, and how it begins
+    "Start": (("run", "compare", "resume", "rollback", "list", "show", "doctor"), "feduca run tailored"),
+    "Look": (("report", "watch", "partition"), "feduca report runs/tailored"),
+    "Study": (("reproduce", "audit", "solve", "bench"), "feduca reproduce delta --smoke"),
+    "Ship": (("export", "deploy"), "feduca export RUN -o models"),
+}
+
+
+class Grouped(typer.core.TyperGroup):
+    """Commands by what they are for, each group with an example."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {name: command for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))}
+        width = max(map(len, known))
+        for title, (names, example) in GROUPS.items():
+            rows = [(f"{name:<{width}}", known[name].get_short_help_str(formatter.width - width - 6)) for name in names]
+            with formatter.section(f"{title}, e.g. `{example}`"):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="feduca",
+    cls=Grouped,
     help="Federated learning that rational silos choose to stay in.",
     no_args_is_help=True,
     add_completion=False,
@@ -70,8 +92,6 @@ def main() -> None:
     import io
     import signal
     import threading
-
-    import typer.core
 
     from feduca.cli.streams import Unheard
     from feduca.errors import FeducaError, InputError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Out = Annotated[str, typer.Option(help="Folder for run directories.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
 Lockstep = Annotated[int, typer.Option(help="Number of runs to batch together: fills a GPU.", min=1)]
+Jobs = Annotated[int, typer.Option(help="Number of processes that share the runs.", min=1)]
 Import = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="FILE.py", help="Run this file of yours first: its mechanisms (repeatable)."),
@@ -65,7 +67,17 @@ def say(line: str) -> None:
     from feduca.errors import printable
 
     for one in line.splitlines():
-        typer.echo(printable(one, most=10_000), err=True)
+        echo(printable(one, most=10_000), err=True)
+
+
+def echo(text: str, err: bool = False, indent: int = 2) -> None:
+    """Print sentences, broken between words where a terminal is too narrow for them."""
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        from feduca.core.wording import folded, screen
+
+        text = folded(text, screen(stream), indent)
+    typer.echo(text, err=err)
 
 
 @contextmanager
@@ -114,15 +126,25 @@ def print_run(result: RunResult, as_json: bool) -> None:
     if row["accuracy"] is None:
         own = display.said(row["deployed"], metric, whose=" of silos' own")
         shared = f"{own} (there is no common test set)"
-    typer.echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
+    echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
     gone = standing.left((record["round"], record["status"]) for record in columns(result.clients, "round", "status"))
     for line in (
         standing.better_off(result.clients, result.silos, metric),
         standing.departed(gone, result.silos),
     ):
         if line:
-            typer.echo(line)
-    typer.echo(printable(f"written to {row['run_dir']}"))
+            echo(line)
+    echo(printable(f"written to {row['run_dir']}"))
+    say(f"See it: feduca report {shlex.quote(str(row['run_dir']))}")
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """All findings in one line."""
+    lacking = [f.what for f in findings if not f.ok and not f.optional]
+    if lacking:
+        return f"Not ready: {', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not in order; see FAIL above."
+    absent = sum(not f.ok for f in findings)
+    return "Ready." if not absent else f"Ready; {absent} optional thing{'s' * (absent > 1)} not here, see WARN above."
 
 
 def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
@@ -131,6 +153,7 @@ def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
         typer.echo(json.dumps([vars(f) for f in findings]))
     else:
         for f in findings:
-            typer.echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
+            echo(f"{'ok  ' if f.ok else 'WARN' if f.optional else 'FAIL'}  {f.what}: {f.seen}" + f.advice())
+        echo(verdict(findings))
     if any(not f.ok and not f.optional for f in findings):
         raise typer.Exit(1)

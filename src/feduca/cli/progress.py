@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +23,9 @@ _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?",
 _MARKS["left"] = ("/", "dim")  # for good; a sentence at the end of the run says who and when
 
 
+FEW = 20  # silos whose marks fit a line
+
+
 def strip(status: list[str] | Any) -> str:
     """One mark per silo: in, declined, absent, refused, left for good."""
     return "".join(_MARKS[word][0] for word in status)
@@ -32,16 +35,34 @@ def _coloured(status: list[str] | Any) -> str:
     return "".join(f"[{_MARKS[word][1]}]{_MARKS[word][0]}[/]" for word in status)
 
 
+class Left:
+    """How long it may take still, reckoned from the runs that were done since it was first asked."""
+
+    def __init__(self) -> None:
+        self._first, self._started = -1, time.monotonic()
+
+    def said(self, done: int, total: int) -> str:
+        """In words; nothing before the first is done."""
+        if self._first < 0:
+            self._first, self._started = done, time.monotonic()
+        if not self._first < done < total:
+            return ""
+        left = (time.monotonic() - self._started) / (done - self._first) * (total - done)
+        return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
+
+
 class Progress:
     """Watches run after run, or batch after batch; `total` runs of `rounds` rounds each."""
 
-    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy") -> None:
+    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy", jobs: int = 1) -> None:
+        self._jobs, self._left = jobs, Left()
         self._rounds, self._total, self._metric = rounds, total, metric
         self._label = ""
         self._done = self._seen = self._of_batch = self._shown = 0
         self._started = time.monotonic()
         self._console = Console(stderr=True)
         self._live = None
+        self._finished = ""
         if self._console.is_terminal:
             from rich.live import Live
 
@@ -52,8 +73,22 @@ class Progress:
         """What runs now, after `done` of all runs; several in lockstep have one label, and the first of them is shown."""
         self._done, self._label = done, label
         self._of_batch = self._shown = 0
+        if self._jobs > 1 and label:  # rounds are another process's, runs are seen to end
+            said = f"{done} of {total} runs done, {label}{self._left.said(done, total)}"
+            if self._live is None:
+                print(said, file=sys.stderr, flush=True)
+            else:
+                self._live.update(self._below(Text(said)))
+            return
         if self._live is not None and label:  # the first round may take a while
-            self._live.update(Text(f"{self._title()}: round 1 of {self._rounds} ..."))
+            self._live.update(self._below(Text(f"{self._title()}: round 1 of {self._rounds} ...")))
+
+    def finished(self, table: str) -> None:
+        """What is done so far stays on screen while the next one runs."""
+        self._finished = table
+
+    def _below(self, now: RenderableType) -> RenderableType:
+        return Group(Text(self._finished, no_wrap=True), Text(), now) if self._finished else now
 
     def _title(self) -> str:
         return f"{self._label}  ({self._done + 1} of {self._total})" if self._total > 1 else self._label
@@ -67,13 +102,13 @@ class Progress:
         to_do = (self._total - self._done) * self._rounds - max(self._of_batch, record.round)
         left = (time.monotonic() - self._started) / self._seen * to_do
         if self._live is not None:
-            self._live.update(self._table(record, clients, left))
+            self._live.update(self._below(self._table(record, clients, left)))
         elif record.round % max(1, self._rounds // 5) == 0 or record.round == self._rounds:
-            satisfied = "-" if record.satisfied is None else f"{record.satisfied}/{len(clients.status)}"
-            slack = "-" if record.slack is None else f"{record.slack:.4f}"
+            about = "" if record.satisfied is None else f"  satisfied {record.satisfied}/{len(clients.status)}"
+            about += "" if record.slack is None else f"  slack {record.slack:.4f}"
             print(
                 f"{self._label}: round {record.round}/{self._rounds}  {said(record.accuracy, self._metric)}"
-                f"  in {strip(clients.status)}  satisfied {satisfied}  slack {slack}  {left:.0f} s left",
+                f"  in {strip(clients.status)}" + about + f"  {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
@@ -84,14 +119,15 @@ class Progress:
 
     def _table(self, record: RoundRecord, clients: ClientRecord, left: float) -> Table:
         table = Table(title=self._title())
-        for name in ("round", heading(self._metric), "in", "satisfied", "slack", "time left"):
-            table.add_column(name, justify="right" if name != "in" else "left")
+        solved = record.satisfied is not None or record.slack is not None
+        more = ("satisfied", "slack") if solved else ()
+        for name in ("round", heading(self._metric), "in", *more, "time left"):
+            table.add_column(name, justify="right" if name != "in" else "left", no_wrap=name != "in")
         table.add_row(
             f"{record.round}/{self._rounds}",
             scored(record.accuracy, self._metric),
-            f"{_coloured(clients.status)}  {record.joined}/{len(clients.status)}",
-            "-" if record.satisfied is None else str(record.satisfied),
-            "-" if record.slack is None else f"{record.slack:.4f}",
+            f"{_coloured(clients.status[:FEW])}{' ...' * (len(clients.status) > FEW)}  {record.joined}/{len(clients.status)}",
+            *([number(record.satisfied, 0), number(record.slack, 4)] if solved else []),
             f"{left:.0f} s",
         )
         return table
@@ -102,11 +138,11 @@ def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar of runs done and time left on a terminal, plain lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
+        left = Left()
 
         def tell(done: int, total: int, label: str) -> None:
-            print(
-                f"{name}: {done} of {total} runs done{', next: ' + label if label else ''}", file=sys.stderr, flush=True
-            )
+            after = f"{', next: ' + label if label else ''}{left.said(done, total)}"
+            print(f"{name}: {done} of {total} runs done{after}", file=sys.stderr, flush=True)
 
         yield tell
         return
@@ -204,45 +240,63 @@ def cells(summary: Sequence[Mapping[str, Any]], *, paper: bool = True, study: st
 
 def said(value: float | None, metric: str, whose: str = "") -> str:
     """The same in a line of text: with its name, and its unit."""
-    return f"{metric}{whose} {scored(value, metric)}{' %' if metric == SCORE else ''}"
+    return f"{metric}{whose} {scored(value, metric, unit=' %')}"
 
 
 def heading(metric: str) -> str:
     return "accuracy %" if metric == "accuracy" else metric
 
 
-def comparison(rows: list[dict[str, Any]]) -> str:
+def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of `feduca compare`, as plain text. Without a common test set silos' own scores stand in for the shared one."""
     metric = rows[0].get("metric", "accuracy")
+    judged = any(row.get("better_off") is not None for row in rows)
     shared = any(row["accuracy"] is not None for row in rows)
-    title = heading(metric) if shared else f"silos' own {heading(metric)}"
-    more = standing_columns(rows, metric)
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {}
+    if shared or not judged:
+        title = heading(metric).replace(" ", "\n") if shared else f"silos' own\n{heading(metric)}"
+        columns[title] = lambda row: _score(row, "accuracy" if shared else "deployed", metric)
+    columns["stay in\n%"] = lambda row: percent(row["participation"])
+    if not judged:
+        columns["Eq. 1\nholds %"] = lambda row: percent(row["eq1_share"])
+    columns |= standing_columns(rows, metric)
+    if not judged:
+        columns["\nseconds"] = lambda row: f"{row['seconds']:.1f}"
+    return aligned(["method", *columns], ([row["method"], *(say(row) for say in columns.values())] for row in rows))
 
-    def line(row: dict[str, Any]) -> list[str]:
-        spread = row.get("accuracy_std")
-        accuracy = scored(row["accuracy"] if shared else row["deployed"], metric)
-        accuracy += "" if spread is None else f" +- {scored(spread, metric)}"
-        shares = (percent(row["participation"]), percent(row["eq1_share"]))
-        return [row["method"], accuracy, *shares, *(say(row) for say in more.values()), f"{row['seconds']:.1f}"]
 
-    return aligned(["method", title, "participation %", "Eq. 1 holds %", *more, "seconds"], map(line, rows))
+def _score(row: Mapping[str, Any], key: str, metric: str) -> str:
+    spread = row.get("accuracy_std")
+    return scored(row[key], metric) + ("" if spread is None else f" +- {scored(spread, metric)}")
 
 
 def standing_columns(
-    rows: list[dict[str, Any]], metric: str = "accuracy"
-) -> dict[str, Callable[[dict[str, Any]], str]]:
-    """Who is better off than alone and who is still in, as headings and what stands below.
+    rows: Sequence[Mapping[str, Any]], metric: str = "accuracy"
+) -> dict[str, Callable[[Mapping[str, Any]], str]]:
+    """What silos deploy and would have alone, who is better off and who is still in, as headings and what stands below.
 
-    Without the first two where no run recorded its models alone, without the last where nobody left for good.
+    Without the first ones where no run recorded its models alone, without the last where nobody left for good.
     """
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {}
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {}
+    unit = "%" if metric == SCORE else metric
     if any(row.get("better_off") is not None for row in rows):
-        worst = "worst silo, points" if metric == "accuracy" else f"worst silo, {metric}"
-        columns["better off %"] = lambda row: percent(row.get("better_off"))
-        columns[worst] = lambda row: points(row.get("gain_worst"), metric)
+        columns[f"deployed\n{unit}"] = lambda row: scored(_deployed(row), metric)
+        columns[f"alone\n{unit}"] = lambda row: scored(row.get("alone"), metric)
+        columns["better\noff %"] = lambda row: percent(row.get("better_off"))
+        columns["worst\nsilo"] = lambda row: points(row.get("gain_worst"), metric)
     if any(row.get("better_share") is not None for row in rows):
-        shares = ("better_share", "worse_share", "undecided_share")
-        columns["surely better / worse / undecided %"] = lambda row: " / ".join(percent(row.get(key)) for key in shares)
+        shares = ("better_share", "worse_share")
+        columns["surely\n+ / - %"] = lambda row: " / ".join(_whole(row.get(key)) for key in shares)
     if any(row.get("still_in") not in (None, 1) for row in rows):
-        columns["still in %"] = lambda row: percent(row.get("still_in"))
+        columns["still\nin %"] = lambda row: percent(row.get("still_in"))
     return columns
+
+
+def _deployed(row: Mapping[str, Any]) -> float | None:
+    """On the data that models alone are judged on."""
+    alone, gain = row.get("alone"), row.get("gain_mean")
+    return None if alone is None or gain is None else alone + gain
+
+
+def _whole(share: float | None) -> str:
+    return percent(share, decimals=0)

@@ -20,6 +20,7 @@ from feduca.cli.options import (
     Set,
     Source,
     chosen_recipe,
+    echo,
     folder_of,
     is_finished,
     load_imports,
@@ -80,15 +81,18 @@ def run(
 
 def resume(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    rounds: Annotated[int | None, typer.Option(help="Go on to so many rounds, beyond the last one.")] = None,
     as_json: Json = False,
     imports: Import = None,
 ) -> None:
-    """Go on with an interrupted run from its last checkpoint. (`run` and `compare` do so by themselves.)"""
+    """Go on with an interrupted run, or beyond a finished one's last round. (`run` and `compare` resume by themselves.)"""
     from feduca import api
     from feduca.cli import progress as display
     from feduca.runs import directory as runs
 
     load_imports(imports)
+    if rounds is not None:
+        path = str(api.extended(path, rounds))
     if is_finished(Path(path)):
         say("already finished; `feduca run --again` repeats it")
         print_run(runs.load(path), as_json)
@@ -128,14 +132,27 @@ def rollback(
 
 def list_(
     kind: Annotated[str, typer.Argument(help="Only kinds that start so, such as data.")] = "",
+    everything_there_is: Annotated[bool, typer.Option("--all", help="Not only recipes to start with.")] = False,
     as_json: Json = False,
     imports: Import = None,
 ) -> None:
-    """What there is: recipes, mechanisms, rules, offers, ..., data sets, models, optimisers, engines, precisions."""
-    from feduca.cli.catalogue import NOTES, catalogue
+    """What to start with; with --all or a kind what there is: recipes, mechanisms, rules, offers, data sets, models, ..."""
+    from feduca.cli.catalogue import NOTES, STARTERS, catalogue
+    from feduca.core.wording import folded, screen
     from feduca.errors import ConfigError
 
     load_imports(imports)
+    if not (kind or everything_there_is or as_json or imports):
+        from feduca.recipes.source import recipes
+
+        there = recipes()
+        for name in STARTERS:
+            echo(f"{name:<{max(map(len, STARTERS))}}  {there[name]}", indent=max(map(len, STARTERS)) + 2)
+        others = len(there) - len(STARTERS)
+        echo(
+            f"\nBegin with `feduca run {STARTERS[0]}`. {others} more recipes, and all their parts: `feduca list --all`."
+        )
+        return
     everything = catalogue()
     entries = {name: what for name, what in everything.items() if name.startswith(kind)}
     if not entries:
@@ -147,7 +164,7 @@ def list_(
         typer.echo(f"{kind} ({NOTES[kind]})" if kind in NOTES else kind)
         width = max(map(len, names))
         for name, what in names.items():
-            typer.echo(f"  {name:<{width}}  {what}")
+            typer.echo(folded(f"  {name:<{width}}  {what}", screen(), min(width + 4, 24)))
 
 
 def show(source: Source = "quickstart", settings: Set = None, as_json: Json = False, imports: Import = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from feduca.cli.options import (
     Again,
     Device,
     Import,
+    Jobs,
     Json,
     Lockstep,
     Out,
@@ -37,15 +39,17 @@ def compare(
     device: Device = None,
     out: Out = "runs",
     lockstep: Lockstep = 1,
+    jobs: Jobs = 1,
     as_json: Json = False,
     again: Again = False,
     imports: Import = None,
 ) -> None:
     """Run several methods on the same data, from the same initial model, and print one table."""
     from feduca.cli import progress as display
+    from feduca.errors import ConfigError
     from feduca.recipes.schema import parse_setting
     from feduca.runs.directory import over_seeds
-    from feduca.studies.cells import relabelled, set_by
+    from feduca.studies.cells import relabelled, set_by, unreached
     from feduca.studies.execute import execute
 
     load_imports(imports)
@@ -55,20 +59,40 @@ def compare(
         if own := dict.fromkeys(who for who, _ in set_by(chosen, key)):
             say(f"--set {text} does not reach {', '.join(own)}, which set it themselves")
     rows = relabelled(chosen_recipe(source, None, rounds, seed, device), chosen, changes)
-    jobs = [(cell.recipe, one) for cell in rows for one in cell.recipe.seeds]
-    done = 0 if again else sum(is_finished(folder_of(*job, out)) for job in jobs)
+    for key, text in changes.items():
+        if others := unreached(rows, key, parse_setting(text)[1]):
+            if len(others) == len(rows):
+                raise ConfigError(f"--set {text} reaches no row: each has a mechanism of its own; set it there")
+            say(
+                f"--set {text} reaches {len(rows) - len(others)} of {len(rows)} rows; those with another mechanism start from its"
+                f" own defaults: {', '.join(others)}"
+            )
+    wanted = [(cell.recipe, one) for cell in rows for one in cell.recipe.seeds]
+    done = 0 if again else sum(is_finished(folder_of(*one, out)) for one in wanted)
     if done:
         say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
     runs = [(row, row.of_seed(seed)) for row in rows for seed in row.recipe.seeds]
-    progress = display.Progress(chosen.rounds, len(runs), chosen.task.metric)
+    progress = display.Progress(chosen.rounds, len(runs), chosen.task.metric, jobs)
     lines: dict[int, dict[str, Any]] = {}
     ends: dict[int, Any] = {}
+
+    def so_far() -> list[dict[str, Any]]:
+        """Rows whose runs are all there, over their seeds."""
+        table = []
+        for row in rows:
+            seeds = [i for i, (mine, _) in enumerate(runs) if mine is row]
+            if all(i in lines for i in seeds):
+                task = row.recipe.plain()["task"]
+                table.append(over_seeds([lines[i] for i in seeds], [ends[i] for i in seeds], task))
+        return table
+
     try:
         with repeatable(chosen.checkpoint.keep):
             for batch in execute(
                 [cell for _, cell in runs],
                 out=out,
                 lockstep=lockstep,
+                jobs=jobs,
                 again=again,
                 watch=progress.start,
                 rounds=progress,
@@ -76,15 +100,15 @@ def compare(
             ):
                 lines |= {i: result.row(runs[i][0].label) for i, (result,) in batch}
                 ends |= {i: result.clients[-1].get("paired") for i, (result,) in batch}
+                if not chosen.axes and (there := so_far()):
+                    progress.finished(display.comparison(there))
     finally:
         progress.close()
-    table = []
-    for row in rows:
-        seeds = [i for i, (mine, _) in enumerate(runs) if mine is row]
-        task = row.recipe.plain()["task"]
-        table.append(over_seeds([lines[i] for i in seeds], [ends[i] for i in seeds], task))
+    table = so_far()
+    see = f"See it: feduca report {shlex.quote(f'{out}/{chosen.name}')}"
     if not chosen.axes:
         typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        say(see)
         return
     from feduca.cli import compare_table as cross
 
@@ -114,6 +138,7 @@ def reproduce(
         ),
     ] = None,
     lockstep: Lockstep = 1,
+    jobs: Jobs = 1,
     as_json: Json = False,
     again: Again = False,
     fill: Annotated[
@@ -145,6 +170,7 @@ def reproduce(
             out=out,
             results=results,
             lockstep=lockstep,
+            jobs=jobs,
             again=again,
             fill=fill,
             watch=watch,

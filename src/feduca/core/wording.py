@@ -5,7 +5,11 @@ And how they stand in a table of plain text.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import TextWrapper
+from typing import TextIO
 
 from rich.cells import cell_len
 
@@ -47,13 +51,66 @@ def estimate(value: Mapping[str, Number], sign: bool = False) -> str:
     return head if None in (value["mean"], value["stderr"]) else f"{head} +- {number(value['stderr'], 1, scale=100)}"
 
 
-def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table as plain text, never cut: the first `left` columns to the left, the others, figures, to the right."""
-    table = [list(head), *map(list, rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+def screen(stream: TextIO | None = None) -> int | None:
+    """How many columns the terminal has that a stream (stdout) is; None where it is none, and lines may have any length."""
+    stream = sys.stdout if stream is None else stream
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
-    def line(row: Sequence[str]) -> str:
-        gaps = [" " * (width - cell_len(text)) for text, width in zip(row, widths)]
-        return "  ".join(t + gap if i < left else gap + t for i, (t, gap) in enumerate(zip(row, gaps))).rstrip()
 
-    return "\n".join(map(line, table))
+def folded(text: str, width: int | None, indent: int = 2) -> str:
+    """`text` in lines of at most `width` columns, broken between words only; what goes on is indented."""
+    if width is None:
+        return text
+    wrap = TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    lines = text.split("\n")
+    return "\n".join(line if cell_len(line) <= width else "\n".join(wrap.wrap(line)) for line in lines)
+
+
+NARROW = 16  # columns that labels keep in any case
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1, width: int | None = None) -> str:
+    """A table as plain text, never cut: the first `left` columns to the left, the others, figures, to the right.
+
+    A heading may have several lines. Where a row is longer than `width` (the terminal's), a long label goes on below, and if that
+    is not enough figures stand in several tables, one below the other: no number is broken.
+    """
+    body, width = list(map(list, rows)), width or screen()
+    body = [body_row for row in body for body_row in _split(row, left, width, [list(head), *body])]
+    heads = _stacked(head)
+    widths = [max(map(cell_len, column)) for column in zip(*heads, *body, strict=True)]
+
+    def line(row: Sequence[str], shown: Sequence[int]) -> str:
+        gaps = [" " * (widths[i] - cell_len(row[i])) for i in shown]
+        return "  ".join(row[i] + gap if i < left else gap + row[i] for i, gap in zip(shown, gaps)).rstrip()
+
+    blocks = _blocks(widths, left, width)
+    return "\n\n".join("\n".join(line(row, block) for row in [*heads, *body]) for block in blocks)
+
+
+def _stacked(head: Sequence[str]) -> list[list[str]]:
+    """Headings of several lines, the last ones beside each other."""
+    parts = [word.split("\n") for word in head]
+    deep = max(map(len, parts))
+    return [list(row) for row in zip(*([""] * (deep - len(part)) + part for part in parts))]
+
+
+def _split(row: list[str], left: int, width: int | None, table: list[list[str]]) -> list[list[str]]:
+    """A row whose first cell is too long for the screen, as several."""
+    others = [max(cell_len(part) for row in column for part in row.split("\n")) for column in list(zip(*table))[1:]]
+    room = None if width is None else max(NARROW, width - sum(others) - 2 * len(others))
+    if room is None or cell_len(row[0]) <= room or not left:
+        return [row]
+    first, *more = folded(row[0], room).split("\n")
+    return [[first, *row[1:]], *([part, *[""] * (len(row) - 1)] for part in more)]
+
+
+def _blocks(widths: Sequence[int], left: int, width: int | None) -> list[list[int]]:
+    """Columns that fit beside each other, each time with the first `left` ones."""
+    labels, blocks = list(range(left)), [list(range(left))]
+    for i in range(left, len(widths)):
+        block = [*blocks[-1], i]
+        if width is not None and len(blocks[-1]) > left and sum(widths[k] + 2 for k in block) - 2 > width:
+            blocks.append(labels.copy())
+        blocks[-1].append(i)
+    return blocks

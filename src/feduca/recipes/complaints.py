@@ -33,8 +33,11 @@ def sentence(error: ValidationError, recipe: type[BaseModel]) -> str:
     prefix = "mechanism." if title.endswith("_options") else ""
     key = prefix + ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = _known_keys(title, first["loc"], recipe)
-        text = f"unknown key {shown(key)}; {nearest(str(first['loc'][-1]), known)}"
+        known, last = _known_keys(title, first["loc"], recipe), str(first["loc"][-1])
+        text = f"unknown key {shown(key)}; {nearest(last, known)}"
+        if prefix and (others := [name for name in mechanisms.registry if last in options_model(name).model_fields]):
+            mine, whose = title.removesuffix("_options"), ", ".join(others[:6]) + " ..." * (len(others) > 6)
+            text = f"{key} is an option of {whose}, not of {mine}, which has {', '.join(known) or 'none'}"
     elif first["type"] == "value_error":
         text = f"{key} is {shown(first['input'])}: {first['msg'].removeprefix('Value error, ')}"
     elif first["type"] == "model_type" and first.get("ctx", {}).get("class_name") in ("AxisValue", "CompareRow"):

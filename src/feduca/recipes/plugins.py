@@ -15,6 +15,8 @@ from pathlib import Path
 
 from feduca.errors import ConfigError, FeducaError
 
+PREFIX = "imported_"  # of the modules they become
+
 
 def load(files: Iterable[str], tell: Callable[[str], None] = lambda line: None) -> None:
     """Run each file once, as a module of its own; `tell` hears of one that registers nothing.
@@ -34,9 +36,14 @@ def load(files: Iterable[str], tell: Callable[[str], None] = lambda line: None) 
             _run(name, path, file, tell)
 
 
+def loaded() -> list[str]:
+    """The files that were run, for a process of ours that needs them, too."""
+    return [str(module.__file__) for name, module in sys.modules.items() if name.startswith(PREFIX)]
+
+
 def _module_name(path: Path) -> str:
     """Two files may have the same name in different folders, or that of an installed package."""
-    return f"imported_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    return f"{PREFIX}{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
 
 
 def _run(name: str, path: Path, file: str, tell: Callable[[str], None]) -> None:
@@ -47,6 +54,7 @@ def _run(name: str, path: Path, file: str, tell: Callable[[str], None]) -> None:
     assert spec is not None, "`load` takes .py files only"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and type hints look their module up there
+    module.__file__ = str(path.resolve())
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)  # last: what lies there hides nothing that is installed

@@ -111,7 +111,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None,
     from feduca import api
     from feduca.recipes.build import build
 
-    out, run = Path(out), Path(run)
+    out, run = files.place(out, "folder for the models"), files.place(run)
     result = runs.load(run)
     chosen = api.described(run)
     api.same_data(chosen, run)
@@ -151,7 +151,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None,
 
 def load(path: str | Path) -> RunResult | Exported:
     """Read a run directory (a RunResult, with its shared model where a checkpoint has it) or an exported folder (Exported)."""
-    path = Path(path)
+    path = files.place(path)
     if (path / CARD).is_file():
         return load_exported(path)
     result = runs.load(path)

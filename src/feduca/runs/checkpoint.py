@@ -114,6 +114,12 @@ def records(path: Path) -> Mapping[str, Mapping[str, Any]]:
         return {str(name): {"bytes": int(want["bytes"]), "sha256": want["sha256"]} for name, want in found.items()}
 
 
+def run_of(path: Path) -> str:
+    """Which run the checkpoint at `path` belongs to. Reads no arrays."""
+    with _complaining(path):
+        return str(_decode(_body(path)["tree"]["run"], {}, None))
+
+
 def _body(path: Path) -> dict[str, Any]:
     """What state.json holds, provided that its checksum says so."""
     if path.is_symlink() or path.parent.is_symlink():

@@ -93,8 +93,9 @@ class RunDirectory:
         every_s: float | None = None,
         keep: bool = True,
         history: int | None = None,
+        place: Path | None = None,  # where it lies, if it was moved or copied
     ) -> None:
-        self.path = Path(root) / name / f"{config_hash}-s{seed}"
+        self.path = place or Path(root) / name / f"{config_hash}-s{seed}"
         self._run = f"{config_hash}-s{seed}"
         self._schedule = checkpoint.Schedule(every_s) if keep else None
         self._kept = checkpoint.KEPT if history is None else history

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from feduca.errors import InputError
+from feduca.errors import InputError, shown
 
 SMALL = 2 << 20  # bytes of config.toml, env.json, status.json
 LARGE = 64 << 30  # of records, which are read piece by piece, and of models
@@ -67,6 +67,15 @@ def read_json(path: Path) -> Any:
         return json.loads(read(path))
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply") from None
+
+
+def place(value: Any, what: str = "run directory") -> Path:
+    """A path that somebody gave; what is none is refused in one line."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise InputError(
+            f"the {what} is {shown(value)}: give its path, which `feduca.run(..., out=...)` has as run_dir"
+        )
+    return Path(value)
 
 
 def digest(path: Path, first: int | None = None) -> str | None:

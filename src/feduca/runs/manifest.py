@@ -45,6 +45,22 @@ def readable(status: dict[str, Any], folder: Path) -> dict[str, Any]:
     return status
 
 
+def run_of(path: Path, otherwise: str) -> str:
+    """What a run is called, hash and seed, as its status or its checkpoint says, or a folder named so; else `otherwise`.
+
+    A folder that was copied or renamed may be called anything.
+    """
+    if told := (read_status(path) or {}).get("run"):
+        return str(told)
+    if _is_name(here := Path(path).resolve().name):
+        return here
+    return checkpoint.newest(Path(path) / "checkpoint", checkpoint.run_of)[0] or otherwise
+
+
+def _is_name(folder: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{12}-s\d+", folder) is not None
+
+
 def state_of(path: str | Path) -> str | None:
     """running (or killed), finished, failed or interrupted; None where no status file can be read."""
     state = (read_status(Path(path)) or {}).get("state")
@@ -77,7 +93,7 @@ def complaint(folder: Path, status: Mapping[str, Any]) -> str:
         if files.digest(folder / name) != records.get(name):
             return f"{name} is not what the run wrote"
     here = Path(folder).resolve().name
-    if re.fullmatch(r"[0-9a-f]{12}-s\d+", here) and here != status.get("run"):
+    if _is_name(here) and here != status.get("run"):
         return f"it is run {str(status.get('run'))[:40]} in the folder of another"
     return ""
 

@@ -7,14 +7,17 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from feduca.core.records import mean
-from feduca.errors import InputError
+from feduca.core.wording import percent, points, scored
+from feduca.errors import InputError, shown
 from feduca.runs import files, manifest, standing
 from feduca.runs.environment import silos_of
 from feduca.runs.lines import Lines, columns
+from feduca.runs.pictures import Picture, lines, strip
 from feduca.runs.summary import summarise
 from feduca.types import Array
 
@@ -23,7 +26,7 @@ log = logging.getLogger("feduca")
 WORDS = ("metric", "gain_worst_silo")  # what a summary has beside numbers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """A finished run: what `feduca.run` returns and `feduca.load` reads back."""
 
@@ -64,6 +67,135 @@ class RunResult:
             "run_dir": None if self.run_dir is None else str(self.run_dir),
         }
 
+    # In a notebook ---------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        better = self.summary.get("better_off")
+        judged = "" if better is None else f", {percent(better)} % of silos better off than alone"
+        return (
+            f"RunResult({self.name!r}, seed {self.seed}: {len(self.rounds)} rounds, {self._scored()},"
+            f" {percent(self.participation)} % stay in{judged})"
+        )
+
+    def _scored(self) -> str:
+        metric, shared = self.summary.get("metric", "accuracy"), self.accuracy
+        value = self.summary.get("deployed") if shared is None else shared
+        whose = "" if shared is not None else "silos' own "
+        return f"{whose}{metric} {scored(value, metric, unit=' %')}"
+
+    def _repr_html_(self) -> str:
+        """The same with a line for every silo; needs nothing from elsewhere."""
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in self._cells(k))}</tr>"
+            for k in range(len(self._names))
+        )
+        head = "".join(
+            f"<th>{word}</th>" for word in ("silo", "rounds in", "deploys", "alone", "gain", "at last", "why")
+        )
+        return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return self.silos or [f"silo-{k}" for k in range(len(self.clients[-1]["status"]))]
+
+    def _cells(self, k: int) -> list[str]:
+        metric, last = self.summary.get("metric", "accuracy"), self.clients[-1]
+        deployed, alone = standing.each(self.clients) or (standing.last(self.clients, "test_deployed"), None)
+        mine, without = (None if of is None or k >= len(of) else of[k] for of in (deployed, alone))
+        joined = sum(record["status"][k] == "joined" for record in self.clients if k < len(record["status"]))
+        return [
+            self._names[k],
+            f"{joined} of {len(self.clients)}",
+            scored(mine, metric, unit=" %"),
+            scored(without, metric, unit=" %"),
+            points(standing.gain(mine, without), metric),
+            last["status"][k],
+            last["reason"][k],
+        ]
+
+    def to_frame(self) -> Any:
+        """The rounds as a pandas DataFrame, a row each; `rounds` is the same as a list of mappings."""
+        return _frame(list(self.rounds), "rounds")
+
+    def clients_frame(self) -> Any:
+        """A pandas DataFrame with a row per round and silo, of what is one number or word for each."""
+        return _frame([row for record in self.clients for row in self._rows(record)], "clients")
+
+    def _rows(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+        n = len(record["status"])
+        each = {
+            key: values
+            for key, values in record.items()
+            if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == n
+            if not any(isinstance(value, Sequence | Mapping) and not isinstance(value, str) for value in values)
+        }
+        return [
+            {"round": record["round"], "silo": name, **{key: values[k] for key, values in each.items()}}
+            for k, name in enumerate(self._names[:n])
+        ]
+
+    def plot(self) -> Picture:
+        """The shared model's score, or silos' own, and who stays in, over the rounds."""
+        metric = self.summary.get("metric", "accuracy")
+        if metric != "accuracy":
+            series = {metric: [record["accuracy"] for record in self.rounds]}
+            return lines(self._numbers, series, self.name, "", 1)
+        series = {"accuracy": [record["accuracy"] for record in self.rounds]}
+        series = series if any(value is not None for value in series["accuracy"]) else {}
+        deployed = [_mean(record.get("test_deployed")) for record in self.clients]
+        alone = [_mean(record.get("test_alone")) for record in self.clients]
+        series |= {
+            name: of for name, of in (("deployed", deployed), ("alone", alone)) if any(v is not None for v in of)
+        }
+        return lines(
+            self._numbers, {**series, "stay in": [record["participation"] for record in self.rounds]}, self.name
+        )
+
+    def strip(self) -> Picture:
+        """Who was in: a row per silo, a column per round."""
+        return strip(self._numbers, [record["status"] for record in self.clients], self._names)
+
+    def silo(self, which: int | str) -> Picture:
+        """What one silo, by name or number, was offered and had, over the rounds."""
+        names = list(self._names)
+        k = names.index(which) if which in names else which
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < len(names):
+            raise InputError(
+                f"there is no silo {shown(which)}; there are {', '.join(names[:NAMED])}, or numbers from 0"
+            )
+        keys = {"offered": "offered_accuracy", "own": "own_accuracy", "shared": "global_accuracy"}
+        keys |= {"deployed, untouched": "test_deployed", "alone, untouched": "test_alone"}
+        series = {name: [_of(record.get(key), k) for record in self.clients] for name, key in keys.items()}
+        metric = self.summary.get("metric", "accuracy")
+        there = {name: values for name, values in series.items() if any(value is not None for value in values)}
+        unit, scale = ("%", 100) if metric == "accuracy" else ("", 1)
+        return lines(self._numbers, there, f"{names[k]}: {self.clients[-1]['reason'][k]}"[:90], unit, scale)
+
+    @property
+    def _numbers(self) -> list[int]:
+        return [record["round"] for record in self.rounds]
+
+
+NAMED = 10  # silos that a complaint names
+
+
+def _of(values: Any, k: int) -> float | None:
+    return None if values is None or k >= len(values) else values[k]
+
+
+def _mean(values: Any) -> float | None:
+    return None if values is None else mean([float("nan") if value is None else value for value in values])
+
+
+def _frame(rows: list[Any], what: str) -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise InputError(
+            f"a data frame needs pandas, which is not installed: pip install pandas; result.{what} has the same as a list"
+        ) from None
+    return pd.DataFrame(rows)
+
 
 def _since(rounds: Sequence, clients: Sequence, silos: Sequence[str]) -> dict[str, Any]:
     return {**standing.summary(clients, silos), **standing.membership(rounds, clients, silos)}
@@ -95,7 +227,7 @@ def _unlike(summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> 
 
 def load(path: str | Path) -> RunResult:
     """Read a run directory back. InputError where its records are not those that the run wrote."""
-    path = Path(path)
+    path = files.place(path)
     state = None
     try:
         status = manifest.readable(files.read_json(path / manifest.STATUS), path)

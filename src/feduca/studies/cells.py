@@ -52,7 +52,10 @@ def relabelled(before: Recipe, after: Recipe, changes: Mapping[str, str]) -> lis
     leaves it out would be untrue. Cells of a table with axes have no such room, and nothing of theirs is changed.
     """
     rows = cells(after)
-    about = {key: text for key, text in changes.items() if set_by(after, key)}
+    own = any(
+        set_by(after, "mechanism.name")
+    )  # rows with mechanisms of their own: their options are about some of them
+    about = {k: text for k, text in changes.items() if set_by(after, k) or (own and k.startswith("mechanism."))}
     unchanged = cells(before) if about else []
     if len(rows) != len(unchanged):
         return rows  # nothing that a row is about; or the rows themselves are others
@@ -67,6 +70,13 @@ def relabelled(before: Recipe, after: Recipe, changes: Mapping[str, str]) -> lis
             " another label, in a recipe of your own"
         )
     return [replace(row, labels={"method": ", ".join([row.label, *t])}) if t else row for row, t in zip(rows, said)]
+
+
+def unreached(rows: Sequence[Cell], key: str, value: Any) -> list[str]:
+    """Labels of rows with another mechanism than the recipe's, which starts from its own defaults and not from what was set."""
+    if not key.startswith("mechanism.") or key == "mechanism.name":
+        return []
+    return [row.label for row in rows if _entry(row.recipe, key) != value]
 
 
 def _entry(recipe: Recipe, key: str) -> Any:

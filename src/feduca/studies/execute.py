@@ -18,6 +18,7 @@ from feduca.recipes import schema as config
 from feduca.recipes.build import check_here, make_task
 from feduca.runs import directory as runs
 from feduca.runs.directory import RunResult
+from feduca.studies import parallel
 from feduca.studies.cell_summary import CellSummary
 from feduca.studies.cells import Cell, cells, set_by
 from feduca.studies.summarise import PLAIN, summarise, taken_over
@@ -260,6 +261,7 @@ def execute(
     lockstep: int = 1,
     again: bool = False,
     warm: bool = False,
+    jobs: int = 1,
     watch: Watch = lambda done, total, label: None,
     rounds: api.Watcher | None = None,
     tell: Tell = lambda line: None,
@@ -267,7 +269,8 @@ def execute(
     """Run cells batch by batch: their places in `chosen`, each with a result per seed; all that are done come first.
 
     Neighbours of one shape go side by side, up to `lockstep` runs at a time. `warm`: every run is timed, so it starts on a warm
-    device. `watch` hears of every batch before it starts, `rounds` of every round of every run.
+    device. With several `jobs` batches go on in so many processes, and come as they are done. `watch` hears of every batch before
+    it starts, `rounds` of every round of every run of this process.
     """
     todo = [[s for s in cell.recipe.seeds if again or not api.is_finished(cell.recipe, s, out)] for cell in chosen]
     left = [cell.recipe for cell, seeds in zip(chosen, todo) for _ in seeds]
@@ -278,19 +281,51 @@ def execute(
     done = total - len(left)
 
     def results(batch: Sequence[int], again: bool) -> list[tuple[int, list[RunResult]]]:
-        jobs = [(chosen[i].recipe, seed) for i in batch for seed in chosen[i].recipe.seeds]
-        found = iter(api.run_many(jobs, out=out, lockstep=lockstep, again=again, watch=rounds))
+        wanted = [(chosen[i].recipe, seed) for i in batch for seed in chosen[i].recipe.seeds]
+        found = iter(api.run_many(wanted, out=out, lockstep=lockstep, again=again, watch=rounds))
         return [(i, [next(found) for _ in chosen[i].recipe.seeds]) for i in batch]
 
     if ready := [i for i, seeds in enumerate(todo) if not seeds]:
         yield results(ready, again=False)
-    for batch in _batches(chosen, [i for i, seeds in enumerate(todo) if seeds], lockstep):
+    open_ = [i for i, seeds in enumerate(todo) if seeds]
+    if jobs > 1 and len(open_) > 1:
+        yield from _in_processes(chosen, open_, todo, results, out, jobs, lockstep, again, total, watch)
+        return
+    for batch in _batches(chosen, open_, lockstep):
         first = chosen[batch[0]]
         watch(done, total, first.label if len(batch) == 1 else f"{first.label} and {len(batch) - 1} more")
         for recipe, seed in [(chosen[i].recipe, seed) for i in batch for seed in todo[i]] if warm else ():
             timed(recipe, seed, make_task(recipe, seed), out)
         yield results(batch, again=again and not warm)
         done += sum(len(todo[i]) for i in batch)
+    watch(total, total, "")
+
+
+def _in_processes(
+    chosen: Sequence[Cell],
+    places: Sequence[int],
+    todo: Sequence[Sequence[int]],
+    results: Callable[[Sequence[int], bool], list[tuple[int, list[RunResult]]]],
+    out: str | Path,
+    jobs: int,
+    lockstep: int,
+    again: bool,
+    total: int,
+    watch: Watch,
+) -> Iterator[list[tuple[int, list[RunResult]]]]:
+    """The batches of `execute` in `jobs` processes; a run that several cells ask for is one process's work."""
+    first_of: dict[tuple[str, str], int] = {}
+    own = [i for i in places if first_of.setdefault((chosen[i].recipe.name, chosen[i].recipe.hash()), i) == i]
+    batches = _batches(chosen, own, lockstep)
+    work = [[(chosen[i].recipe, seed) for i in batch for seed in todo[i]] for batch in batches]
+    done = total - sum(len(todo[i]) for i in places)
+    watch(done, total, f"{jobs} at a time")
+    for k in parallel.finish(work, out, jobs, lockstep, again):
+        yield results(batches[k], False)
+        done += len(work[k])
+        watch(done, total, f"{jobs} at a time")
+    if others := [i for i in places if i not in own]:
+        yield results(others, False)
     watch(total, total, "")
 
 
@@ -319,6 +354,7 @@ def reproduce(
     out: str | Path = "runs",
     results: str | Path | None = None,
     lockstep: int = 1,
+    jobs: int = 1,
     again: bool = False,
     fill: bool = False,
     watch: Watch = lambda done, total, label: None,
@@ -357,7 +393,11 @@ def reproduce(
     if name in TIMED and lockstep > 1:
         tell(f"{name} runs one at a time, since its clock counts: --lockstep {lockstep} is left aside")
         lockstep = 1
-    batches = execute(missing, out=out, lockstep=lockstep, again=again, warm=name in TIMED, watch=watch, tell=tell)
+    if name in TIMED and jobs > 1:
+        tell(f"{name} runs one at a time, since its clock counts: --jobs {jobs} is left aside")
+        jobs = 1
+    how = {"lockstep": lockstep, "jobs": jobs, "again": again, "warm": name in TIMED}
+    batches = execute(missing, out=out, **how, watch=watch, tell=tell)
     for batch in batches:
         known = file.put([(missing[i], summarise(missing[i], results)) for i, results in batch])
     return [known[place(cell.labels)] for cell in chosen]

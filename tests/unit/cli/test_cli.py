@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
 from command_line import feduca
 from feduca import api
 from feduca.analysis.judging import figures, overlap
 from feduca.cli import progress as display
+from feduca.cli.main import GROUPS, app
 from feduca.recipes.schema import load, parse_setting
 from feduca.studies.cells import relabelled
 
@@ -96,7 +98,7 @@ def test_compare_prints_every_row(capsys):
     ):
         assert label in out
     assert "everybody forced in" in out
-    assert len(out.splitlines()) == 14
+    assert len(out.splitlines()) == 15  # two lines of headings
     rows = json.loads(feduca("compare", "quickstart", *FAST, "--json", capsys=capsys)[1])
     assert {"method", "mechanism", "rule", "offer", "accuracy", "participation", "seconds"} <= set(rows[0])
 
@@ -120,7 +122,7 @@ def test_compare_over_seeds_pools_who_is_better_off(capsys):
     task = load("quickstart", {"task.test_share": 0.5}).plain()["task"]
     expected = figures(ends, overlap(2, task["validation_share"] * 0.5))
     assert {key: row[key] for key in expected} == expected
-    assert "surely better / worse / undecided %" in feduca("compare", "quickstart", *args, capsys=capsys)[1]
+    assert "surely" in feduca("compare", "quickstart", *args, capsys=capsys)[1]
 
 
 def test_compare_in_lockstep_prints_the_same_rows(capsys):
@@ -144,14 +146,50 @@ def test_list_names_everything(capsys):
     assert {"digits", "cifar10"} <= set(entries["data sets"])
     assert "https://" in entries["data sets"]["fmnist"]
     assert {"cnn", "bilstm"} <= set(entries["models"])
-    shown = feduca("list", capsys=capsys)[1]
+    shown = feduca("list", "--all", capsys=capsys)[1]
+    assert shown.splitlines()[1].startswith("  tailored ")  # what we recommend comes first
     assert "least-concession" in shown
     assert "data sets (DIR is task.data_dir, else" in shown
+
+
+def test_list_begins_with_five(capsys):
+    lines = feduca("list", capsys=capsys)[1].splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["tailored", "clinics", "quickstart", "real", "table1"]
+    assert "feduca run tailored" in lines[-1]
+    assert "feduca list --all" in lines[-1]
+
+
+def test_help_says_what_is_for_what(capsys):
+    said = feduca("--help", capsys=capsys)[1]
+    for group, example in GROUPS.items():
+        assert f"{group}, e.g. `{example[1]}`:" in said
+    named = [name for names, _ in GROUPS.values() for name in names]
+    commands = typer.main.get_command(app).commands
+    assert sorted(named) == sorted(commands)
+    for _, example in GROUPS.values():
+        assert example.split()[1] in commands
+
+
+def test_report_takes_a_folder_of_runs(tmp_path, capsys):
+    from feduca.cli.look import runs_in
+
+    assert feduca("report", "runs", capsys=capsys)[0] == 2
+    feduca("compare", "clinics", *FAST, capsys=capsys)
+    (tmp_path / "runs/clinics/empty").mkdir()
+    inside = runs_in(["runs"])
+    assert inside == runs_in(["runs/clinics"]) == runs_in([*map(str, inside), "runs/clinics"])
+    assert len(inside) == 7
+    code, out, _ = feduca("report", "runs/clinics", capsys=capsys)
+    assert code == 0
+    assert out == "written to report.html\n"
+    (tmp_path / "nothing").mkdir()
+    assert "holds no run with a finished round" in feduca("report", "nothing", capsys=capsys)[2]
 
 
 def test_doctor_is_content_here(capsys):
     code, out, _ = feduca("doctor", capsys=capsys)
     assert code == 0, out
+    assert out.splitlines()[-1].startswith("Ready")
     assert "solver: optimal" in out
     assert "FAIL" not in out
 
@@ -277,18 +315,18 @@ def test_help_says_what_a_positional_argument_is(command, says, capsys):
 def test_without_a_command_there_is_help(capsys):
     code, out, err = feduca(capsys=capsys)
     assert code in (0, 2)  # click's choice
-    assert "Commands:" in out + err
+    assert "Start, e.g. `feduca run tailored`" in out + err
     assert "has the options" not in err
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_long_first_round_is_announced(command, capsys, monkeypatch):
-    assert "example-steps" not in feduca(command, *FAST, capsys=capsys)[2]  # the quickstart is small
+    assert "example-steps" not in feduca(command, "quickstart", *FAST, capsys=capsys)[2]
     monkeypatch.setattr("feduca.recipes.cost_hint.PERCEPTRONS", 1007)
-    err = feduca(command, *FAST, "--again", capsys=capsys)[2].splitlines()
+    err = feduca(command, "quickstart", *FAST, "--again", capsys=capsys)[2].splitlines()
     lines = [line for line in err if "example-steps" in line]
     assert lines == [err[0]]
-    many = "12 runs to do, 24 rounds and 2.4e+04 example-steps in all; of one, " if command == "compare" else ""
+    many = "13 runs to do, 26 rounds and 2.6e+04 example-steps in all; of one, " if command == "compare" else ""
     assert lines[0].startswith(
         f"{many}a round is 1007 example-steps (1007 examples x 1 epochs) of mlp, a lot for a CPU"
     )
@@ -471,9 +509,28 @@ def test_compare_says_which_rows_a_setting_does_not_reach(capsys):
     assert "does not reach" not in feduca("compare", "quickstart", *FAST, capsys=capsys)[2]
 
 
+def test_compare_says_which_rows_have_another_mechanism(capsys):
+    told = feduca("compare", "quickstart", *FAST, "--json", "--set", "mechanism.beta=examples", capsys=capsys)
+    rows = [row["method"] for row in json.loads(told[1])]
+    changed = [label for label in rows if label.endswith(", mechanism.beta=examples")]
+    assert len(changed) == 3
+    assert all(label.startswith("FedUCA") for label in changed)
+    assert "--set mechanism.beta=examples reaches 3 of 13 rows; those with another mechanism start from" in told[2]
+    assert "own defaults: FedAvg, Eq. 1, FedAvg-WS, Eq. 1, uniform, Eq. 2" in told[2]
+
+
+def test_an_option_of_another_mechanism_says_whose_it_is(capsys):
+    code, _, err = feduca(
+        "run", "quickstart", "--set", "mechanism.name=fedavg", "--set", "mechanism.delta=1", capsys=capsys
+    )
+    assert code == 2
+    assert "mechanism.delta is an option of feduca, not of fedavg, which has beta" in err
+
+
 def test_compare_says_how_many_are_still_in(capsys):
     out = feduca("compare", "quickstart", *FAST, "--set", "participation.quits=1", capsys=capsys)[1]
-    assert "Eq. 1 holds %  still in %" in out.splitlines()[0]
+    assert out.splitlines()[1].split()[-4:] == ["%", "in", "%", "seconds"]
+    assert "Eq. 1  still" in out.splitlines()[0]
     assert "still in" not in feduca("compare", "quickstart", *FAST, capsys=capsys)[1]
 
 
@@ -555,7 +612,12 @@ def test_who_is_better_off_than_alone_is_printed(capsys):
     assert line.endswith(f"worst {row['gain_worst_silo']} {100 * row['gain_worst']:+.1f}")
     code, out, err = feduca("compare", *judged, capsys=capsys)
     assert code == 0, err
-    assert "better off %  worst silo, points" in out.splitlines()[0]
+    assert "deployed  alone  better" in out.splitlines()[0]
+    assert [line.split("  ")[0] for line in out.splitlines()[2:]] == [
+        "alone", "free to leave", "forced in", "FedUCA", "tailored"
+    ]  # fmt: skip
+    assert max(map(len, out.splitlines())) <= 80
+    assert "See it: feduca report runs/tailored" in err
     code, out, err = feduca("compare", "quickstart", *FAST, capsys=capsys)
     assert "better off" not in out
 

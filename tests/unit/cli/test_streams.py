@@ -67,6 +67,6 @@ def test_output_that_cannot_be_written(
 
     monkeypatch.setattr("feduca.cli.catalogue.catalogue", broken)
     monkeypatch.setattr("feduca.cli.streams.give_up_stdout", lambda: None)
-    code, _, err = feduca("list", capsys=capsys)
+    code, _, err = feduca("list", "--all", capsys=capsys)
     assert code == 1
     assert (says in err) if says else not err

@@ -40,3 +40,27 @@ def test_words_stand_to_the_left_and_figures_to_the_right():
 def test_a_wide_table_is_not_cut():
     label = 300 * "x" + " [/b] [red]"
     assert label in wording.aligned(["method", "figure"], [[label, "1"]])
+
+
+def test_on_a_narrow_screen_labels_and_figures_go_on_below_and_no_number_is_broken():
+    rows = [
+        ["least concession, Eq. 1, ties by loss, trained from consensus", "90.7", "100.0", "+34.7"],
+        ["alone", "1", "2", "3"],
+    ]
+    table = wording.aligned(["method", "accuracy\n%", "in\n%", "worst\nsilo"], rows, width=48)
+    assert table.splitlines() == [
+        "                          accuracy     in  worst",
+        "method                           %      %   silo",
+        "least concession, Eq. 1,      90.7  100.0  +34.7",
+        "  ties by loss, trained",
+        "  from consensus",
+        "alone                            1      2      3",
+    ]
+    narrow = wording.aligned(
+        ["method", "accuracy %", "in %", "worst silo"], [["a" * 10, "90.7", "100.0", "+34.7"]], width=26
+    )
+    assert all(len(line) <= 26 for line in narrow.splitlines())
+    assert {"90.7", "100.0", "+34.7"} <= set(narrow.split())
+    assert narrow.count("a" * 10) == 2
+    assert wording.folded("one two three", 8).splitlines() == ["one two", "  three"]
+    assert wording.folded("one two three", None) == "one two three"
