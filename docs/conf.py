@@ -20,7 +20,8 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "feduca"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0058a3", "color-brand-content": "#0058a3"},
     "dark_css_variables": {"color-brand-primary": "#6cb6ff", "color-brand-content": "#6cb6ff"},

@@ -25,7 +25,11 @@ from paper.page import filled, read
 from paper.tables import markdown
 from paper.writer import main
 
-TARGETS = ("README.md", "docs/start.md", "docs/results.md")
+TARGETS = ("README.md", "docs/start.md", "docs/results.md", "docs/choosing.md")
+TERMINAL = {
+    "demo": "tailored",
+    "quickstart": "quickstart",
+}  # tables as `feduca compare` prints them, and their summaries
 FIRST = {  # a row of the first table: what it is called on natural silos, and on the paper's split
     "alone": ("alone", "local"),
     "free to leave (FedAvg, Eq. 1)": ("fedavg, Eq. 1", "fedavg"),
@@ -34,7 +38,7 @@ FIRST = {  # a row of the first table: what it is called on natural silos, and o
     "**our offer: each its own mixture**": ("stack, everybody trains", "stack, everybody trains"),
 }
 PAPERS = ("cifar10", "fmnist")  # data of the paper's split on which every row of the first table has run
-DEMO = {  # the demo's columns: key of a row, heading, how it is worded
+SHOWN = {  # columns of such a table: key of a row, heading, how it is worded
     "participation": ("in %", percent),
     "accuracy": ("accuracy %", percent),
     "deployed": ("deployed %", percent),
@@ -133,9 +137,9 @@ def first_table(rows: Mapping[str, tuple[Standing, Standing]]) -> str:
     return markdown(["", *heads[0], *heads[1]], lines, 1)
 
 
-def demo(rows: Sequence[Mapping[str, Any]]) -> str:
+def terminal(rows: Sequence[Mapping[str, Any]]) -> str:
     """What `feduca compare` ends with; columns that no row knows are left out."""
-    there = {key: told for key, told in DEMO.items() if any(row.get(key) is not None for row in rows)}
+    there = {key: told for key, told in SHOWN.items() if any(row.get(key) is not None for row in rows)}
     lines = [[row["method"], *(say(row.get(key)) for key, (_, say) in there.items())] for row in rows]
     return f"```text\n{aligned(['method', *(heading for heading, _ in there.values())], lines, 1)}\n```"
 
@@ -169,8 +173,8 @@ def block(results: Path, name: str) -> str:
     """The table called `name`."""
     if name == "first":
         return first_table(first(results))
-    if name == "demo":
-        return demo(json.loads((results / "quickstart.json").read_text(encoding="utf-8")))
+    if name in TERMINAL:
+        return terminal(json.loads((results / f"{TERMINAL[name]}.json").read_text(encoding="utf-8")))
     return real_page.block(results, name) if name == "natural" else table(read(results))
 
 

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,47 @@ def script(path: str, folder: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.slow
+def test_the_newcomers_walk(tmp_path, monkeypatch, capsys) -> None:
+    """docs/start.md from top to bottom in an empty folder: the demo, a report, three silos in memory, and who is better off."""
+    from feduca.cli import main as cli
+    from feduca.mechanisms import registry
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    page, names, said = DOCS / "start.md", {"__name__": "__page__"}, []
+    assert "(docs/start.md)" in (ROOT / "README.md").read_text(encoding="utf-8")  # how one comes here
+    assert re.search(r"^demo: install\n\t\$\(BIN\)/feduca compare\n", (ROOT / "Makefile").read_text(), re.M)
+    started = time.monotonic()
+    steps = sorted([(line, "python", code) for line, code in blocks(page, "python")]
+                   + [(line, "bash", code) for line, code in blocks(page, "bash")])  # fmt: skip
+    for line, language, code in steps:
+        if language == "python":
+            exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), names)
+        else:
+            for command in filter(None, (one.split("#")[0].strip() for one in code.splitlines())):
+                if command != "make demo":  # which installs, then is `feduca compare`
+                    words = [word for one in shlex.split(command) for word in (sorted(glob.glob(one)) or [one])]
+                    assert words[0] == "feduca"
+                    monkeypatch.setattr(sys, "argv", words)
+                    with pytest.raises(SystemExit) as end:
+                        cli.main()
+                    assert end.value.code == 0, command
+        said.append(capsys.readouterr().out)
+    assert time.monotonic() - started < 600
+    told = "".join(said)
+    for row in json.loads((ROOT / "results/tailored.json").read_text(encoding="utf-8")):
+        assert f"\n{row['method']}  " in told  # the demo's table
+    verdicts = dict(re.findall(r"^(north|south|east): .*: (better off|not better off)$", told, re.M))
+    assert len(verdicts) == 3
+    assert list(verdicts.values()).count("better off") >= 2
+    assert re.search(r"surely better off: \d+% of the silos, surely worse off: 0%", told)
+    for report, about in (("report.html", "silo-0"), ("mine.html", "north")):
+        text = (tmp_path / report).read_text(encoding="utf-8")
+        assert about in text
+        assert "http://" not in re.sub(r"http://www\.w3\.org\S*", "", text[:2000])  # opens without a network
 
 
 @pytest.mark.slow
