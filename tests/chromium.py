@@ -1,9 +1,10 @@
-"""Any Chromium there is, for tests that want a real browser."""
+"""Any Chromium there is, for tests that want a real browser, and a page opened in it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,3 +45,46 @@ def browser() -> Iterator[Any]:
             yield running
         finally:
             running.close()
+
+
+class Opened:
+    """A page with a record of everything it complained about and asked for."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(**({"viewport": {"width": 1200, "height": 800}} | context))
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.dialogs: list[str] = []
+        self.page.on("console", lambda m: self.said.append(f"{m.type}: {m.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
+        metrics = self.context.new_cdp_session(self.page)
+        metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+        started = time.perf_counter()
+        self.page.goto(address)
+        self._wait("ready")
+        self.seconds = time.perf_counter() - started
+        found = {m["name"]: m["value"] for m in metrics.send("Performance.getMetrics")["metrics"]}
+        self.processor_seconds = found["TaskDuration"]
+        self._wait("complete")
+
+    def _wait(self, flag: str) -> None:
+        there = f"() => document.documentElement.dataset.{flag}"
+        deadline = time.perf_counter() + 30
+        while not self.page.evaluate(there) and time.perf_counter() < deadline:
+            self.page.wait_for_timeout(20)
+        assert self.page.evaluate(there), self.said
+
+    def unfold(self) -> None:
+        """Open the research figures, and wait until they are drawn."""
+        self.page.locator("#research > summary").click()
+        there = "() => [...document.querySelectorAll('#research figure:not([hidden])')].every((f) => f.querySelector('svg'))"
+        self.page.wait_for_function(there)
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.context.close()

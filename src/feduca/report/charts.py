@@ -55,8 +55,8 @@ TITLES = {
     "trade": "Who stays, and how good it is",
     "accuracy": "Accuracy of the shared model",
     "participation": "Participation",
-    "weighed": "What silos compared: their own model and the offer",
-    "worth": "What it was worth: deployed and alone",
+    "weighed": "What silos compared, on validation data",
+    "worth": "What it was worth, on untouched data",
     "curve": "One silo's utility curve",
     "slack": "Slack: demand the weights could not meet",
     "gap": "Solver certificate",
@@ -128,8 +128,8 @@ def trade(methods: Sequence[str], title: str, score: str = "accuracy") -> Any:
     return (level + named + seeded + marks + numbers).properties(height=HEIGHT + 120, width="container")
 
 
-WEIGHED = {"own": "own model, validation data", "offered": "what it was offered, validation data"}
-WORTH = {"alone": "the model it would have had alone, untouched data", "deployed": "what it deploys, untouched data"}
+WEIGHED = {"own": "its own model", "offered": "what it was offered"}
+WORTH = {"alone": "the model alone", "deployed": "what it deploys"}
 
 
 def kinds(data: str, names: Mapping[str, str], rounds: int, score: str) -> Any:

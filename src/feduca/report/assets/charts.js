@@ -91,7 +91,8 @@ const numbers = (name) => { // the same once more as a table, made when it is op
   const rows = sets[setsOf(name)[0]]();
   if (!rows.length) return make("p", "No numbers.");
   const every = Math.max(1, Math.ceil(rows.length / 200));
-  const shown = rows.filter((_, i) => i % every === 0), columns = Object.keys(shown[0]), table = make("table");
+  const own = setsOf(name)[0] === "one" ? ["round", ...columnsOf(name), ...(name === "promise" ? ["promise_low", "promise_high"] : [])] : null;
+  const shown = rows.filter((_, i) => i % every === 0), columns = Object.keys(shown[0]).filter((c) => !own || own.includes(c)), table = make("table");
   stacked(table, columns, shown.map((row) => columns.map((c) => (typeof row[c] === "number" ? String(+row[c].toPrecision(5)) : row[c] ?? "–"))));
   return table;
 };
