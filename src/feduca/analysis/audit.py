@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from feduca import api
@@ -74,6 +74,9 @@ class Outcome:
     joined: list[float]  # share of rounds
     accuracy: float
     participation: float
+    standing: list[list[float]] = field(
+        default_factory=list
+    )  # of every silo, round by round, where the server keeps it
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ def outcome(result: RunResult) -> Outcome:
         joined=[statistics.fmean(record["status"][k] == "joined" for record in later) for k in silos],
         accuracy=result.accuracy if result.accuracy is not None else math.nan,
         participation=result.participation,
+        standing=[record["standing"] for record in result.clients if record.get("standing") is not None],
     )
 
 

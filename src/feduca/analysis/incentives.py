@@ -1,24 +1,26 @@
 """Does it pay not to do one's part? One silo deviates, all others are honest (`feduca audit --conduct`).
 
-The audit of reports (audit.py) asks about numbers; this one asks about deeds: refusing good offers, free-riding in four ways
-(conduct.py), and lying about one's data, which is inflating the threshold where the mechanism reads it and claiming ten times
+The audit of reports (audit.py) asks about numbers; this one asks about deeds: refusing good offers, free-riding in all ways of
+conduct.py, and lying about one's data, which is inflating the threshold where the mechanism reads it and claiming ten times
 the examples where weights follow examples. All runs of a seed share data, initial model and mini-batches, so that differences
 are due to the deviation. A gain is in the accuracy of the model the silo deploys on its untouched test part, mean over the last
-ten rounds.
+ten rounds; of silos that copy from each other, the mean of both. Where the server keeps standing, both its rates are told: how
+soon a deviator is found, and in what share of their rounds honest silos are taken for one.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from feduca import api
-from feduca.analysis.audit import DECISIVE, Outcome, average, lone, outcome, spread
-from feduca.core.wording import aligned, estimate
+from feduca.analysis.audit import DECISIVE, Outcome, average, defined, lone, outcome, spread
+from feduca.client.conduct import KINDS
+from feduca.core.wording import aligned, estimate, number
 from feduca.errors import ConfigError, InputError
 from feduca.recipes.build import has_test_parts, make_task
 from feduca.recipes.schema import Recipe
@@ -52,7 +54,8 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     ),
     "FedUCA fresh, Eq. 2": _method("feduca", "utility", "strict", kind="global"),
 }
-DEEDS = ("refuse", "withhold", "echo", "noise", "idle", "inflate", "claim")
+DEEDS = (*(kind for kind in KINDS if kind != "honest"), "inflate", "claim")
+LIMITED = 0.5  # a standing that is none
 
 Tell = Callable[[str], None]
 
@@ -90,6 +93,11 @@ def deviation(deed: str, silo: int) -> dict[str, Any]:
     return {"conduct.kind": deed, "conduct.clients": [silo]}
 
 
+def doers(deed: str, silo: int, silos: int) -> list[int]:
+    """Whose deed it is: copying takes two."""
+    return sorted({silo, (silo + 1) % silos}) if deed == "copy" else [silo]
+
+
 def methods_for(recipe: Recipe, tell: Tell = lambda line: None) -> dict[str, Recipe]:
     """The recipe's own method, unless it is one of ours, and ours; what makes no sense beside its other entries is named."""
     found: dict[str, Recipe] = {}
@@ -114,9 +122,10 @@ def incentives(
 ) -> dict[str, Any]:
     """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
     liars = lone(deviators, recipe.task.clients)
-    rows = []
+    rows, truths = [], []
     for label, chosen in (methods_for(recipe, tell) if methods is None else methods).items():
         cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds if lever(deed, chosen.mechanism)}
+        truthful: list[Outcome] = []
         for seed in seeds:
             task = make_task(chosen, seed)
             if not has_test_parts(task):
@@ -125,16 +134,19 @@ def incentives(
                     "your folder's silos test parts"
                 )
             honest = {False: _play(chosen, {}, seed, task)}
+            truthful.append(honest[False])
             for deed in cases:
                 for k in liars:
-                    changes = deviation(deed, k)
+                    who = doers(deed, k, recipe.task.clients)
+                    changes = deviation(deed, k) | ({"conduct.clients": who} if deed == "copy" else {})
                     by_examples = deed == "claim"  # compare with the truth under the same weights
                     if by_examples not in honest:
                         honest[by_examples] = _play(chosen, changes, seed, task)
                     lied = _play(chosen, changes, seed, Claims(task, k) if by_examples else task)
-                    cases[deed].append(_compare(honest[by_examples], lied, k))
+                    cases[deed].append(_compare(honest[by_examples], lied, who))
                 tell(f"{label}, seed {seed}, {deed}: done")
         rows += [{"method": label, "deed": deed, **_row(found)} for deed, found in cases.items()]
+        truths.append({"method": label, **_honest(truthful)})
     found = {
         "recipe": recipe.name,
         "rounds": recipe.rounds,
@@ -142,6 +154,7 @@ def incentives(
         "seeds": list(seeds),
         "deviators": len(liars),
         "judged_on": "untouched test part",
+        "honest": truths,
         "rows": rows,
     }
     return found | {"verdict": [sentence(row) for row in rows]}
@@ -151,32 +164,86 @@ def _play(recipe: Recipe, settings: Mapping[str, Any], seed: int, task: Any) -> 
     return outcome(api.run(recipe, settings, seed=seed, task=task))
 
 
-def _compare(honest: Outcome, lied: Outcome, k: int) -> dict[str, float]:
-    others = [b - a for j, (a, b) in enumerate(zip(honest.deployed, lied.deployed)) if j != k]
-    return {
-        "own": lied.deployed[k] - honest.deployed[k],
-        "weight": lied.weight[k] - honest.weight[k],
-        "joined": lied.joined[k] - honest.joined[k],
-        "others": average(others),
+def _compare(honest: Outcome, lied: Outcome, who: Sequence[int]) -> dict[str, Any]:
+    def change(name: str, of: Iterable[int]) -> float:
+        return average([getattr(lied, name)[k] - getattr(honest, name)[k] for k in of])
+
+    others = [k for k in range(len(lied.deployed)) if k not in who]
+    found = {
+        **{name: change(of, who) for name, of in (("own", "deployed"), ("weight", "weight"), ("joined", "joined"))},
+        "others": change("deployed", others),
         "accuracy": lied.accuracy - honest.accuracy,
     }
+    if not lied.standing:
+        return found
+    theirs = np.array(lied.standing)[:, who].mean(1)
+    return found | {"standing": theirs.tolist(), "limited": _limited(lied.standing, others)}
 
 
-def _row(cases: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    return {
+def _limited(standing: Sequence[Sequence[float]], silos: Sequence[int]) -> float:
+    """The share of rounds in which some silos have no standing."""
+    return float((np.array(standing)[:, silos] <= LIMITED).mean())
+
+
+def _row(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    figures = ("own", "weight", "joined", "others", "accuracy")
+    row = {
         "cases": len(cases),
         "gained": statistics.fmean(case["own"] > 0 for case in cases),
         "lost": statistics.fmean(case["own"] < 0 for case in cases),
-        **{name: spread([case[name] for case in cases]) for name in cases[0]},
+        **{name: spread([case[name] for case in cases]) for name in figures},
+        "interval": interval([case["own"] for case in cases]),
     }
+    if "standing" not in cases[0]:
+        return row
+    paths = np.array([case["standing"] for case in cases])
+    first = [int(np.argmax(path <= LIMITED)) + 1 for path in paths if (path <= LIMITED).any()]
+    return row | {
+        "standing": [round(float(mean), 3) for mean in paths.mean(0)],
+        "found": len(first) / len(cases),  # the share of cases in which the deviator lost its standing ...
+        "found_after": statistics.median(first) if first else None,  # ... and after how many rounds
+        "honest_limited": statistics.fmean(case["limited"] for case in cases),
+    }
+
+
+def _honest(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The runs in which nobody deviates."""
+    row = {
+        "seeds": len(outcomes),
+        "accuracy": spread([one.accuracy for one in outcomes]),
+        "participation": spread([one.participation for one in outcomes]),
+        "deployed": spread([average(one.deployed) for one in outcomes]),
+    }
+    if not outcomes[0].standing:
+        return row
+    everybody = range(len(outcomes[0].deployed))
+    return row | {"honest_limited": statistics.fmean(_limited(one.standing, everybody) for one in outcomes)}
+
+
+def interval(values: Sequence[float]) -> list[float] | None:
+    """The 95 % interval of a mean, by Student's t; None where there are not two values."""
+    from scipy.special import stdtrit
+
+    value = spread(values)
+    if value["mean"] is None or value["stderr"] is None:
+        return None
+    reach = float(stdtrit(len(defined(values)) - 1, 0.975)) * value["stderr"]
+    return [value["mean"] - reach, value["mean"] + reach]
 
 
 WORDS = {
     "refuse": "refuses every offer after the first round",
+    "take": "says that it declines, and deploys the offer all the same",
     "withhold": "takes offers and sends back the shared model, an update of nothing",
     "echo": "takes offers and sends them back unchanged",
     "noise": "takes offers and sends noise as large as its real update",
+    "fixed": "takes offers and sends a step in one direction drawn once, as long as its real update",
     "idle": "takes offers, does not train, and sends them back",
+    "lapse": "works for ten rounds, then idles",
+    "replay": "does not train, and sends the shared model's last step on as its own",
+    "stale": "trains once, and sends that update again and again",
+    "forge": "does the same, and takes off a part of the way the model has gone",
+    "copy": "shares one silo's work with another, both sending the same",
     "inflate": f"inflates its threshold by {INFLATION:.0%}",
     "claim": f"claims {CLAIM} times its examples where weights follow examples",
 }
@@ -199,15 +266,31 @@ def sentence(row: Mapping[str, Any]) -> str:
     )
 
 
+def between(interval: Sequence[float] | None) -> str:
+    """A 95 % interval in points."""
+    return "-" if interval is None else " to ".join(number(end, 1, True, scale=100) for end in interval)
+
+
+def when(row: Mapping[str, Any]) -> str:
+    """How often, and when, a deviator lost its standing."""
+    if "found" not in row:
+        return "-"
+    return f"{row['found']:.0%}, round {row['found_after']:g}" if row["found"] else "never"
+
+
 def text(found: Mapping[str, Any]) -> str:
     """The audit as plain text: one table and the verdict."""
-    head = ["method", "deed", "own", "others", "shared model", "better / worse off"]
+    head = ["method", "deed", "own", "95 %", "others", "shared model", "better / worse off", "found", "honest limited"]
     rows = [
         [
             row["method"],
             row["deed"],
-            *(estimate(row[key], sign=True) for key in ("own", "others", "accuracy")),
+            estimate(row["own"], sign=True),
+            between(row["interval"]),
+            *(estimate(row[key], sign=True) for key in ("others", "accuracy")),
             f"{row['gained']:.0%} / {row['lost']:.0%}",
+            when(row),
+            f"{row['honest_limited']:.1%}" if "honest_limited" in row else "-",
         ]
         for row in found["rows"]
     ]

@@ -29,6 +29,8 @@ from feduca.cli.options import (
     repeatable,
     say,
 )
+from feduca.errors import InputError
+from feduca.recipes.schema import Recipe
 
 
 def compare(
@@ -208,6 +210,18 @@ def audit(
     conduct: Annotated[
         bool, typer.Option("--conduct", help="Audit deeds instead of reports: refusing, free-riding, lying about data.")
     ] = False,
+    deeds: Annotated[
+        str | None, typer.Option(help="Which deeds, with commas between them.", show_default="all of them")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Restrict an axis of a table, e.g. data=digits or method=a|b.")
+    ] = None,
+    results: Annotated[
+        str | None,
+        typer.Option(
+            help="Audit every cell of a table of the recipe's, and keep the figures in this folder's NAME.json."
+        ),
+    ] = None,
     device: Device = None,
     as_json: Json = False,
     imports: Import = None,
@@ -218,18 +232,38 @@ def audit(
     load_imports(imports)
     chosen = chosen_recipe(source, settings, rounds, None, device)
     if conduct:
-        from feduca.analysis import incentives
-        from feduca.runs.commit import commit
-
-        deeds = incentives.incentives(chosen, range(seeds), deviators, tell=say) | {
-            "command": " ".join(["feduca", *sys.argv[1:]]),
-            "commit": commit(),
-        }
-        typer.echo(json.dumps(deeds, indent=1) if as_json else incentives.text(deeds))
+        _conduct(chosen, range(seeds), deviators, deeds, only, results, as_json)
         return
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
     found = economist.audit(chosen, plan, tell=say)
     typer.echo(json.dumps(found) if as_json else economist.text(found))
+
+
+def _conduct(
+    chosen: Recipe,
+    seeds: range,
+    deviators: int | None,
+    deeds: str | None,
+    only: list[str] | None,
+    results: str | None,
+    as_json: bool,
+) -> None:
+    from feduca.analysis import deeds as table
+    from feduca.analysis import incentives
+    from feduca.runs.commit import commit
+    from feduca.studies.execute import parse_only
+
+    about = {"command": shlex.join(["feduca", *sys.argv[1:]]), "commit": commit()}
+    named = table.chosen(deeds)
+    if results is not None:
+        keep = parse_only(only or [])
+        found = table.study(chosen, Path(results), keep, about, seeds, deviators, named, say)
+        typer.echo(json.dumps(found) if as_json else "\n\n".join(map(incentives.text, found)))
+        return
+    if only:
+        raise InputError(f"--only {only[0]} is about a table's cells; give --results FOLDER for their figures, too")
+    one = incentives.incentives(chosen, seeds, deviators, deeds=named, tell=say) | about
+    typer.echo(json.dumps(one, indent=1) if as_json else incentives.text(one))
 
 
 def solve(
