@@ -3,8 +3,8 @@
     python benchmarks/hostile.py [--count 300] [--seed 0]    into benchmarks/results/hostile.json and docs/robustness.md
     python benchmarks/hostile.py --smoke                     a few of each, printed only
 
-The cases are those of tests/fuzz, which the tests run too: `folders.py` damages a finished or an interrupted run, `settings.py` sends
-settings, recipes and programs that make no sense. Seeds other than 0 are other cases.
+The cases are those of tests/fuzz, which the tests run, too: `folders.py` damages a finished or an interrupted run, `settings.py`
+sends settings, recipes and programs that make no sense. Seeds other than 0 are other cases.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "fuzz"), str(ROOT
 
 import folders  # noqa: E402
 import settings  # noqa: E402
+
 from tables import markdown, replace_tables  # noqa: E402
 
 RESULT, DOCUMENT = ROOT / "benchmarks" / "results" / "hostile.json", ROOT / "docs" / "robustness.md"

@@ -12,6 +12,7 @@ from feduca.errors import ProblemError, shown
 from feduca.types import Allocation
 
 REQUIRED = ("zeta", "gamma", "s")
+MOST = 1 << 28  # bytes
 OPTIONAL = ("eps", "family", "selection", "objective", "solver", "beta", "tolerance")
 
 
@@ -21,11 +22,15 @@ def read_problem(path: str | Path) -> dict[str, Any]:
     A threshold of null means no demand. The numbers are checked by `allocate`.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:  # a pipe will do, and a device never ends
+            raw = file.read(MOST + 1)
+        text = raw.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}; give a JSON file"
         ) from None
+    if len(raw) > MOST:
+        raise ProblemError(f"{path} is longer than {MOST} bytes; a program of a million clients is not")
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:

@@ -321,6 +321,12 @@ def _fresh_process(code):
     ).stdout
 
 
+def test_a_file_that_never_ends_is_refused(monkeypatch):
+    monkeypatch.setattr("feduca.program.files.MOST", 1 << 20)
+    with pytest.raises(ProblemError, match="/dev/zero is longer than 1048576 bytes"):
+        read_problem("/dev/zero")
+
+
 def test_imports_are_light():
     out = _fresh_process(
         "import sys, feduca.program; print([m for m in ('torch','numba','cvxpy','scipy') if m in sys.modules])"
