@@ -1,6 +1,7 @@
-"""The tables of docs/real.md and README's on natural silos: `python -m paper.real_page [RESULTS [TARGET]]`.
+"""The tables of docs/real.md, of docs/real-more.md beside it and README's on natural silos.
 
-Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
+`python -m paper.real_page [RESULTS [TARGET]]`. Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there
+is replaced. Nothing is typed by hand. (Tables of benchmarks on that second page: `python benchmarks/natural.py tables`.)
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
+
+import numpy as np
 
 from feduca.core import wording
 from feduca.studies.cell_summary import CellSummary
@@ -27,6 +30,10 @@ HEADLINE = {  # README's rows: what they are called there, and the row of the st
     "**stack, everybody trains, output bias local**": "stack, everybody trains, folds, output bias local",
 }
 
+RECOMMENDED = "stack, everybody trains, folds, output bias local"
+RIVALS = ("ditto, ties by loss", "apfl, ties by loss", "fedper, forced", "fine-tuned, forced")
+BESIDE = "real-more.md"
+
 Rows = dict[str, dict[str, CellSummary]]  # method -> set -> cell
 
 
@@ -34,7 +41,7 @@ def rows(results: Path, study: str) -> Rows:
     found: Rows = {}
     for cell in json.loads((results / "real.json").read_text(encoding="utf-8")):
         if cell["study"] == study:
-            found.setdefault(cell["method"], {})[cell["data"]] = CellSummary.of(cell)
+            found.setdefault(cell["method"], {})[cell["labels"]["data"]] = CellSummary.of(cell)
     return found
 
 
@@ -52,6 +59,50 @@ def gains(found: Rows) -> str:
         mine = [cells[name] for name in common]
         lines.append([method, *shown, _signed(mean(_known(c.gain_mean for c in mine)))])
     return markdown(["method", *SETS, f"mean of {len(common)}"], lines, 1)
+
+
+def against(found: Rows, ours: str) -> str:
+    """How far one method is ahead of others, in points of what silos deploy, split by split; errors are over splits.
+
+    In the last column they are over the sets, and the last row is the best of the others on each set, picked afterwards.
+    """
+    there = [name for name in RIVALS if name in found]
+    common = [name for name in everywhere(found) if name in found[ours]]
+    ahead = {rival: {n: _ahead(found[ours][n], found[rival][n]) for n in common} for rival in there}
+    ahead["the best of these on each set"] = {n: min((ahead[r][n] for r in there), key=np.mean) for n in common}
+    lines = []
+    for rival, by_set in ahead.items():
+        means = np.array([values.mean() for values in by_set.values()])
+        shown = [_within(by_set[name]) if name in by_set else "" for name in SETS]
+        lines.append([rival, *shown, _within(means)])
+    return markdown(["ahead of", *SETS, f"mean of {len(common)}"], lines, 1)
+
+
+def _ahead(ours: CellSummary, theirs: CellSummary) -> np.ndarray:
+    """The mean difference over silos, split by split."""
+    assert ours.deployed_test is not None
+    assert theirs.deployed_test is not None
+    assert ours.seeds == theirs.seeds
+    return (np.array(ours.deployed_test, float) - np.array(theirs.deployed_test, float)).mean(1)
+
+
+def _within(values: np.ndarray) -> str:
+    """A mean in points and its standard error."""
+    return f"{_signed(values.mean())} ± {100 * values.std(ddof=1) / np.sqrt(len(values)):.1f}"
+
+
+def dealt(found: Rows) -> str:
+    """The study where a recipe deals the data: who is in, the shared model, what silos deploy, and who is better off."""
+    lines = []
+    for name in dict.fromkeys(name for cells in found.values() for name in cells):
+        for method, cells in found.items():
+            c = cells[name]
+            shared = "" if c.accuracy_mean is None else wording.percent(c.accuracy_mean, decimals=1)
+            deployed = wording.percent(c.deployed_test_mean, decimals=1)
+            gain, worst = (_signed(v) for v in _known((c.gain_mean, c.gain_worst)))
+            lines.append([name, method, _share([c], "participation_mean"), shared, deployed, gain, worst])
+    titles = ("in %", "shared model, accuracy %", "silos deploy %", "gain over alone", "worst silo")
+    return markdown(["data", "method", *titles], lines, 2)
 
 
 def judged(found: Rows) -> str:
@@ -125,11 +176,14 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def block(results: Path, name: str) -> str:
     """The table called `name`."""
-    main_part, networks = rows(results, "main"), rows(results, "networks")
+    main_part, networks, digits = (rows(results, study) for study in ("main", "networks", "digits"))
     tables = {
         "levels": lambda: levels(main_part),
         "gains": lambda: gains(main_part),
         "judged": lambda: judged(main_part),
+        "against": lambda: against(main_part, RECOMMENDED),
+        "network-against": lambda: against(networks, "stack, everybody trains, folds"),
+        "dealt": lambda: dealt(digits),
         "network-gains": lambda: gains(networks),
         "network-judged": lambda: judged(networks),
         "natural": lambda: headline(main_part),
@@ -138,10 +192,11 @@ def block(results: Path, name: str) -> str:
 
 
 def write(results: Path, target: Path) -> list[str]:
-    text = filled(target.read_text(encoding="utf-8"), lambda name: block(results, name))
-    target.write_text(text, encoding="utf-8")
-    return [f"written to {target}"]
+    pages = [target, target.with_name(BESIDE)]
+    for page in pages:
+        page.write_text(filled(page.read_text(encoding="utf-8"), lambda name: block(results, name)), encoding="utf-8")
+    return [f"written to {page}" for page in pages]
 
 
 if __name__ == "__main__":
-    main("real_page", "Write the tables about natural silos into docs/real.md.", ["docs/real.md"], write)
+    main("real_page", f"Write the tables about natural silos into docs/real.md and {BESIDE}.", ["docs/real.md"], write)

@@ -72,7 +72,8 @@ class Stack:
             np.where(take, asked.bar.loss - gain, np.where(has, asked.bar.loss, asked.global_scores.loss)),
         )
         mixture = Mixture(models, weights)
-        why = ["" if new else self._why(*case) for new, *case in zip(~has, take, known, gain, errors)]
+        behind = asked.global_scores.loss - asked.bar.loss
+        why = ["" if new else self._why(*case) for new, *case in zip(~has, take, known, gain, errors, behind)]
         return Offered(repeat(asked.theta, k), weights[:, -1], scores, there.sum(1) * has, mixture, why, mixture.noted)
 
     def _weights(self, p: Floats, real: Bools, there: Bools) -> tuple[Floats, Floats]:
@@ -85,15 +86,18 @@ class Stack:
         parts = [likeliest(p, np.asarray(real & (part != f), float))[0] for f in range(self.folds)]
         return weights, np.stack(parts, 1)[:, part]
 
-    def _why(self, take: bool, known: bool, gain: float, error: float) -> str:
-        """Why nothing better than the outside option is offered; "" where something is."""
+    def _why(self, take: bool, known: bool, gain: float, error: float, behind: float) -> str:
+        """Why nothing better than the outside option is offered, and by how much; "" where something is."""
         if take:
             return ""
         if not known:
             return f"fewer than {FEWEST} validation examples: no weights can be chosen"
         if gain > 0 and self.errors:
             return f"a mixture's gain in log-loss, {gain:.3g}, is within {self.errors:g} standard errors of {error:.3g}"
-        return "no mixture with the shared model beats the private model alone"
+        best = "no mixture with the shared model beats the private model alone"
+        if gain < 0:
+            return f"{best}: judged on examples that did not choose it, the best one's log-loss is {-gain:.3g} higher"
+        return f"{best}; the shared model's own log-loss is {behind:.3g} higher"
 
     def _lines(self, asked: Asked, private: Array) -> Steps[Offered]:
         """In parameter space: the best point from the shared to the tuned model, then from there to the private one."""

@@ -128,7 +128,8 @@ def test_without_a_gain_the_outside_option_is_left_as_it_is_and_the_reason_says_
     offer = offered(Stack(), [[0.3] * 4, [0.2] * 4, [0.6] * 4])
     assert offer.mixture.weights.tolist() == [[0, 0, 1]]
     assert (offer.scores.accuracy, offer.scores.loss) == (0.4, 0.7)
-    assert offer.why == ["no mixture with the shared model beats the private model alone"]
+    best = "no mixture with the shared model beats the private model alone"
+    assert offer.why == [f"{best}; the shared model's own log-loss is 0.3 higher"]  # 1.0 where it has 0.7
     offer = offered(Stack(errors=2.0), [[0.9, 0.9, 0.2, 0.9], [0.1] * 4, [0.3, 0.3, 0.9, 0.3]])
     assert offer.mixture.weights.tolist() == [[0, 0, 1]]
     assert "within 2 standard errors" in offer.why[0]
@@ -151,6 +152,7 @@ def test_folds_judge_by_weights_found_elsewhere():
     assert weights[0, 1] == 0
     offer = offered(Stack(folds=2), [shared, private, private])
     assert offer.mixture.weights.tolist() == [[0, 0, 1]]
+    assert "judged on examples that did not choose it, the best one's log-loss is" in offer.why[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

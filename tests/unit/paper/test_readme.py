@@ -128,15 +128,55 @@ def test_the_speed_page_says_what_the_committed_benchmarks_say():
         assert f"{100 * gpu[key]:.0f} % over FedAvg" in page
 
 
-def test_the_page_on_real_silos_is_what_its_summary_says():
-    page = (ROOT / "docs/real.md").read_text(encoding="utf-8")
-    assert filled(page, lambda name: real_page.block(ROOT / "results", name)) == page
+@pytest.mark.parametrize("name", ["real.md", real_page.BESIDE])
+def test_the_pages_on_real_silos_are_what_their_summary_says(name):
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert filled(page, lambda table: real_page.block(ROOT / "results", table)) == page
+
+
+def test_what_is_said_of_real_silos_is_what_their_summary_says():
     found = real_page.rows(ROOT / "results", "main")
-    for method in ("stack", "stack, everybody trains, folds, output bias local"):  # what page and README say of them
-        for name in real_page.everywhere(found):
-            cell = found[method][name]
-            assert cell.worse_share == 0, (method, name)
-            assert round(100 * cell.gain_mean, 1) >= 0, (method, name)
+    assert real_page.everywhere(found) == list(real_page.SETS)
+    beside = [m for m in found if "stack" in m or "outside option" in m]
+    trains = [m for m in beside if "every 5" not in m and "best kept" not in m]
+    assert all(cell.worse_share == 0 for method in trains for cell in found[method].values())
+    stacks = {
+        (m, n): cell.loss_worse_share * cell.clients for m in trains if "stack" in m for n, cell in found[m].items()
+    }
+    left = {(n, m): round(count) for (m, n), count in stacks.items() if count}
+    local, error = real_page.RECOMMENDED, "stack, everybody trains, one standard error"
+    assert {n for n, _ in left} == {"star", "insteval"}
+    assert (left["insteval", local], left["insteval", error]) == (1, 2)
+    assert all(left["star", m] == 1 for m in trains if m not in (local, error) and "stack" in m)
+    gains = {name: cell.gain_mean for name, cell in found[local].items()}
+    assert round(100 * gains.pop("insteval"), 2) == -0.01
+    assert min(gains.values()) > 0
+    assert found["stack"]["vowel"].gain_mean == min(c.gain_mean for c in found["stack"].values()) > -0.0005
+    mean = {m: np.mean([cell.gain_mean for cell in cells.values()]) for m, cells in found.items()}
+    assert max(mean, key=mean.__getitem__) == local
+    cells = json.loads((ROOT / "results/offers.json").read_text())
+    deployed = {c["method"]: c["deployed_test_mean"] for c in cells if (c["study"], c["data"], c["split"]) == (
+        "main", "cifar10", "0.5,1.0")}  # fmt: skip
+    said = [f"{100 * deployed[m]:.1f}" for m in ("best-mixture, from consensus", "stack, everybody trains")]
+    assert f"CIFAR-10 {said[0]} against {said[1]} %" in (ROOT / "docs/real.md").read_text(encoding="utf-8")
+
+
+def test_flambys_protocol_and_the_price_are_the_committed_ones():
+    from benchmarks import natural
+
+    found = json.loads(natural.RESULT.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / real_page.BESIDE).read_text(encoding="utf-8")
+    for name, made in natural.TABLES.items():
+        assert f"<!-- table: {name} -->\n{made(found[name])}\n<!-- end -->" in page
+    parts, ours, theirs = (found["flamby"][key] for key in ("sizes", "rows", "published"))
+    apart = np.subtract(ours["FedAvg"], theirs["FLamby: FedAvg"]) * parts["test"]  # patients
+    assert np.abs(apart).round(1).tolist().count([0] * 4) == 4
+    assert np.abs(apart).sum() == pytest.approx(1, abs=0.02)
+    assert (np.mean(ours["FedAvg"], 0) < np.mean(ours["each centre alone"], 0)).all()
+    price = found["cost"]["tasks"][natural.IMAGES]
+    assert price["stack, everybody trains"]["ratio"] < 2.05
+    assert price["stack, private every 5"]["ratio"] < 1.3
+    assert set(found["cost"]["models"].values()) == {2, 3}
 
 
 def test_every_family_of_gpu_kernels_earns_its_lines():
