@@ -197,6 +197,7 @@ def advance(
         previous=state.pending,
         told=told,
         local=announce(server, state).local,
+        validation_loss=heard.validation_loss(reports, n, server.decliners == "all"),
     )
     if any(status in (JOINED, DECLINED) for status in reports.status):
         inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)
