@@ -337,6 +337,7 @@ class Round:
     previous: Allocation
     told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
     local: LocalSpec = LocalSpec()  # the local training that clients were asked for
+    validation_loss: Floats | None = None  # of the announced model on silos' validation data, NaN where it was not told
 
 
 class Mechanism(Protocol):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from feduca.client import offers, participation, reporting, stack
+from feduca.client import offers, participation, registry, reporting, stack
 from feduca.core import memory, utility
-from feduca.mechanisms import registry
+from feduca.mechanisms import registry as mechanisms
 from feduca.recipes import schema as config
 
 
@@ -52,13 +52,14 @@ def catalogue() -> dict[str, dict[str, str]]:
     there = config.recipes()
     return {
         "recipes": {name: there[name] for name in dict.fromkeys((*STARTERS, *there))},
-        "mechanisms": {**registry.describe(), **_OWN_WORDS},
+        "mechanisms": {**mechanisms.describe(), **_OWN_WORDS},
         "rules": {
             "always": _line(participation.Always),
             "accuracy": _line(participation.AccuracyImproves),
             "loss": "Eq. 1 with the loss in place of accuracy: no ties, and no need for many validation examples.",
             "utility": _line(participation.UtilityThreshold),
             "never": _line(participation.Never),
+            **registry.rules.describe(),
         },
         "participation options": {
             "participation.warm_start = N": _line(participation.WarmStart).replace("`rounds`", "N"),
@@ -86,6 +87,7 @@ def catalogue() -> dict[str, dict[str, str]]:
             "least-concession": _line(offers.LeastConcession),
             "best-mixture": _line(offers.BestMixture),
             "stack": _line(stack.Stack),
+            **registry.offers.describe(),
         },
         "reporting": {
             "truthful": _line(reporting.Truthful),

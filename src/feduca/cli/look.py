@@ -62,11 +62,21 @@ def export(
     distil: Annotated[
         bool, typer.Option("--distil", help="Where silos deploy a mixture of models, train one network to match it.")
     ] = False,
+    as_csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Instead of models the records: rounds.csv, and clients.csv per round and silo."),
+    ] = False,
     imports: Import = None,
 ) -> None:
-    """Write the shared model and every silo's deployed model as safetensors, with a model card."""
+    """Write the shared model and every silo's deployed model as safetensors, with a model card; or the records as CSV."""
     from feduca.report.export import export_models
 
     load_imports(imports)
+    if as_csv:
+        from feduca.runs.result import load
+
+        for written in load(run).to_csv(out):
+            typer.echo(f"written to {written}")
+        return
     exported = export_models(run, out, distil=distil)
     typer.echo(f"{len(exported.models)} models written to {exported.path}")

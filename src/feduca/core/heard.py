@@ -35,6 +35,12 @@ def of_round(
     return history, now
 
 
+def validation_loss(reports: Reports, n: int, all_tell: bool) -> Floats:
+    """Of the model that was announced, on silos' own validation data; NaN for decliners where these do not tell."""
+    loss = np.where(reports.joined | all_tell, reports.measurements.global_.loss, np.nan)
+    return spread(loss, reports.clients, n)
+
+
 def spread(values: Floats, clients: Ints, n: int) -> Floats:
     """Columns of those who answered as columns of all silos."""
     full = np.full(n, np.nan)

@@ -22,7 +22,7 @@ from feduca.core.weights import checked, name_of
 from feduca.errors import ConfigError, RunError
 from feduca.types import LEFT, Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
 
-_NOT_PER_SILO = ("round", "previous", "told", "local")  # of a Round, as an array
+_NOT_PER_SILO = ("round", "previous", "told", "local", "validation_loss")  # of a Round, as an array
 _PER_SILO = ("alpha", "slack", "satisfied", "applied", "fresh", "stored")  # of an Allocation, `[N]` each
 
 
@@ -70,6 +70,7 @@ def allocate(mechanism: Mechanism, state: Any, seen: Round, seed: int) -> tuple[
         **{f.name: take(getattr(seen, f.name), inside) for f in fields(Round) if f.name not in _NOT_PER_SILO},
         previous=_cut(seen.previous, inside),
         told={name: values[inside] for name, values in seen.told.items()},
+        validation_loss=None if seen.validation_loss is None else seen.validation_loss[inside],
     )
     declared, who = getattr(mechanism, "per_silo", None), name_of(mechanism)
     try:

@@ -229,6 +229,7 @@ def advance(
         previous=state.pending,
         told=told,
         local=_local(server, state.round),
+        validation_loss=heard.validation_loss(reports, n, server.decliners == "all"),
     )
     if any(status in (JOINED, DECLINED) for status in reports.status):
         inner, solved = roster.allocate(mechanism, state.mechanism, seen, server.seed)

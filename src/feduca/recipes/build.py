@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feduca import mechanisms
+from feduca.client import registry
 from feduca.client.behaviour import Behaviour
 from feduca.client.conduct import Conduct
 from feduca.client.offers import BestMixture, Global, LeastConcession, Offer
@@ -360,7 +361,7 @@ def _rule(recipe: Recipe) -> ParticipationRule:
         "utility": UtilityThreshold(p.tolerance, p.check == "realised", recipe.utility.metric),
         "never": Never(),
     }
-    rule = rules[p.rule]
+    rule = registry.rules.make(p.rule, _comparison(recipe)) if p.rule in registry.rules else rules[p.rule]
     rule = WarmStart(p.warm_start, rule) if p.warm_start else rule
     judge = _comparison(recipe) if p.rule == "loss" else Comparison(p.ties, p.confidence)
     return Quits(p.quits, rule, judge) if p.quits else rule
@@ -390,7 +391,7 @@ def _offer(recipe: Recipe) -> Offer:
         "best-mixture": BestMixture(o.points, better, o.budget),
         "stack": Stack(o.space, o.folds, o.errors, o.points),
     }
-    return offers[o.kind]
+    return registry.offers.make(o.kind, better) if o.kind in registry.offers else offers[o.kind]
 
 
 def _reporting(recipe: Recipe, seed: int) -> ReportingPolicy:

@@ -1,7 +1,7 @@
 """A user's own Python files, run before recipes are read: `--import FILE.py` of the command line.
 
-Such a file registers mechanisms by name (`feduca.mechanisms.register`). It is an option and not a key of a recipe: a recipe from
-elsewhere must not be able to run code.
+Such a file registers mechanisms by name (`feduca.mechanisms.register`), rules or offers (`feduca.client.registry`). It is an
+option and not a key of a recipe: a recipe from elsewhere must not be able to run code.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def _module_name(path: Path) -> str:
 
 
 def _run(name: str, path: Path, file: str, tell: Callable[[str], None]) -> None:
-    from feduca.mechanisms import registry
-
-    known = set(registry)
+    known = _registered()
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, "`load` takes .py files only"
     module = importlib.util.module_from_spec(spec)
@@ -63,11 +61,19 @@ def _run(name: str, path: Path, file: str, tell: Callable[[str], None]) -> None:
     except (Exception, SystemExit) as error:  # whatever happens in the file, its user needs one line
         del sys.modules[name]
         raise ConfigError(f"--import {file}: {_complaint(error, str(path))}") from error
-    if set(registry) == known:
+    if _registered() == known:
         tell(
-            f"--import {file}: it registers no mechanism; call feduca.mechanisms.register(name, class) in it,"
+            f"--import {file}: it registers no mechanism; call feduca.mechanisms.register(name, class) in it, or that of a rule"
+            " or an offer,"
             ' not only where __name__ == "__main__"'
         )
+
+
+def _registered() -> set[str]:
+    from feduca.client import registry
+    from feduca.mechanisms import registry as mechanisms
+
+    return {*mechanisms, *registry.rules.describe(), *registry.offers.describe()}
 
 
 def _complaint(error: BaseException, path: str) -> str:

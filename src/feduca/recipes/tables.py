@@ -10,10 +10,13 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    field_serializer,
     field_validator,
     model_serializer,
 )
 
+from feduca.client import registry
 from feduca.errors import printable
 from feduca.recipes.folders import NATURAL, is_folder
 
@@ -125,6 +128,15 @@ class ParticipationTable(Table):
     confidence: float = Field(default=0.0, ge=0, lt=1)  # below it a difference in accuracy is a tie; 0: any counts
     quits: int = Field(default=0, ge=0)  # rounds without beating its model alone after which a silo leaves; 0 = never
 
+    @field_validator("rule", mode="wrap")
+    @classmethod
+    def _of_ones_own(cls, rule: Any, known: ValidatorFunctionWrapHandler) -> Any:
+        return rule if isinstance(rule, str) and rule in registry.rules else known(rule)
+
+    @field_serializer("rule")
+    def _by_name(self, rule: str) -> str:
+        return rule
+
 
 class OutsideTable(Table):
     """What a silo has without the federation, where `participation.against` is "outside" (client/outside.py)."""
@@ -148,6 +160,15 @@ class OfferTable(Table):
         default=0, ge=0, le=20
     )  # of a stack: judge weights on examples they were not found on; 0 = on all
     errors: float = Field(default=0.0, ge=0, le=10)  # of a stack: standard errors by which it must be better
+
+    @field_validator("kind", mode="wrap")
+    @classmethod
+    def _of_ones_own(cls, kind: Any, known: ValidatorFunctionWrapHandler) -> Any:
+        return kind if isinstance(kind, str) and kind in registry.offers else known(kind)
+
+    @field_serializer("kind")
+    def _by_name(self, kind: str) -> str:
+        return kind
 
     def used_by(self, kind: str) -> OfferTable:
         """This table without the options that an offer of that kind has no use for: what a row of that kind takes from it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import math
 import tomllib
@@ -120,6 +121,26 @@ class RunResult:
     def clients_frame(self) -> Any:
         """A pandas DataFrame with a row per round and silo, of what is one number or word for each."""
         return _frame([row for record in self.clients for row in self._rows(record)], "clients")
+
+    def to_csv(self, folder: str | Path) -> list[Path]:
+        """The same two tables as files, rounds.csv and clients.csv; needs nothing installed."""
+        tables = {
+            "rounds": list(self.rounds),
+            "clients": [row for record in self.clients for row in self._rows(record)],
+        }
+        folder, written = Path(folder), []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, rows in tables.items():
+                columns = list(dict.fromkeys(key for row in rows for key in row if not isinstance(row[key], Mapping)))
+                with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+                    writer = csv.DictWriter(file, columns, extrasaction="ignore")
+                    writer.writeheader()
+                    writer.writerows(rows)
+                written.append(folder / f"{name}.csv")
+        except OSError as error:
+            raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with -o") from None
+        return written
 
     def _rows(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
         n = len(record["status"])

@@ -128,3 +128,42 @@ def test_the_example_is_short_and_runs(capsys):
         "temperature 10.0",
     ]
     assert float(printed[-1].split()[-1]) > float(printed[0].split()[-1])  # nearly equal weights learn more
+
+
+@pytest.mark.parametrize(("decliners", "told"), [("all", [0, 1, 2, 3]), ("silent", [0, 2])])
+def test_a_mechanism_sees_validation_losses_of_those_who_tell(decliners, told, monkeypatch):
+    from dataclasses import dataclass
+
+    import numpy as np
+
+    import feduca
+    from feduca.client import registry as parts
+    from feduca.client.participation import Decision
+    from feduca.mechanisms import registry as mechanisms
+
+    seen = []
+
+    @dataclass(frozen=True)
+    class ByValidation(mechanisms["fedavg"]):
+        """Looks at validation losses."""
+
+        def allocate(self, state, round, seed):
+            seen.append(round.validation_loss)
+            return super().allocate(state, round, seed)
+
+    @dataclass(frozen=True)
+    class Even:
+        """Silos at even places."""
+
+        needs = feduca.Needs()
+
+        def decide(self, situation):
+            join = np.arange(len(situation.gamma)) % 2 == 0
+            return Decision(join, ["even"] * len(join))
+
+    monkeypatch.setattr(mechanisms, "_registered", {"by-validation": ByValidation})
+    monkeypatch.setattr(parts.rules, "_registered", {"even": Even})
+    chosen = {"mechanism.name": "by-validation", "participation.rule": "even", "reporting.decliners": decliners}
+    result = feduca.run("quickstart", {**chosen, "task.clients": 4, "local.epochs": 1}, rounds=2)
+    assert np.flatnonzero(np.isfinite(seen[-1])).tolist() == told
+    assert result.clients[-1]["status"] == ["joined", "declined"] * 2

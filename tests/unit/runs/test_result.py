@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 import xml.etree.ElementTree as ET
 
@@ -10,6 +11,7 @@ import pytest
 from torch import nn
 
 import feduca
+from command_line import feduca as command
 from feduca.errors import ConfigError, InputError
 from numpy_task import NumpyTask
 
@@ -63,6 +65,25 @@ def test_frames_or_what_to_install(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"needs pandas, which is not installed: pip install pandas; result\.clients"):
         result.clients_frame()
+
+
+def test_records_as_csv(result, tmp_path, capsys):
+    code, out, err = command("export", str(result.run_dir), "-o", str(tmp_path / "tables"), "--csv", capsys=capsys)
+    assert code == 0, err
+    assert out.count("written to ") == 2
+    with (tmp_path / "tables/rounds.csv").open(newline="") as file:
+        rounds = list(csv.DictReader(file))
+    assert [float(row["accuracy"]) for row in rounds] == [record["accuracy"] for record in result.rounds]
+    with (tmp_path / "tables/clients.csv").open(newline="") as file:
+        clients = list(csv.DictReader(file))
+    assert len(clients) == 3 * 4
+    assert [row["silo"] for row in clients[:4]] == list(result.silos)
+    assert [float(row["offered_accuracy"]) for row in clients[-4:]] == result.clients[-1]["offered_accuracy"]
+    (tmp_path / "file").write_text("")
+    assert (
+        "choose another folder"
+        in command("export", str(result.run_dir), "-o", str(tmp_path / "file"), "--csv", capsys=capsys)[2]
+    )
 
 
 def test_what_is_read_back_shows_the_same(result):
