@@ -6,17 +6,17 @@ Writes docs/images/: the run's summary (quickstart.json), figures as SVG, and tw
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-import feduca
-from feduca.report import figures, page, reading, write
-
 HERE = Path(__file__).parent
 IMAGES = HERE / "images"
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
+
+import feduca  # noqa: E402
+from feduca.report import figures, page, reading, write  # noqa: E402
+from paper.figures.dark import adaptive  # noqa: E402
 
 
 def main() -> None:
@@ -32,7 +32,8 @@ def main() -> None:
         (IMAGES / "quickstart.json").write_text(json.dumps(summary, indent=1) + "\n")
         figures.write_figures(page.page_data([reading.read(result.run_dir)]), folder / "figures")
         for name in ("strip", "curve", "promise"):
-            shutil.copy(folder / "figures" / f"{name}.svg", IMAGES / f"{name}.svg")
+            drawn = (folder / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+            (IMAGES / f"{name}.svg").write_text(adaptive(drawn), encoding="utf-8")
         (one,) = write([result.run_dir], folder / "one.html")
         with browser() as chromium:
             for name, scheme, anchor in (("report", "light", "title"), ("silo", "dark", "strip-section")):

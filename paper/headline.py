@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import numpy as np
 
-from feduca.core.wording import aligned, percent, points
+from feduca.cli.progress import comparison
+from feduca.core.wording import percent, points
 from feduca.studies.cell_summary import CellSummary
 from feduca.studies.summarise import alone
 from paper import real_page
@@ -38,15 +38,6 @@ FIRST = {  # a row of the first table: what it is called on natural silos, and o
     "**our offer: each its own mixture**": ("stack, everybody trains", "stack, everybody trains"),
 }
 PAPERS = ("cifar10", "fmnist")  # data of the paper's split on which every row of the first table has run
-SHOWN = {  # columns of such a table: key of a row, heading, how it is worded
-    "participation": ("in %", percent),
-    "accuracy": ("accuracy %", percent),
-    "deployed": ("deployed %", percent),
-    "alone": ("alone %", percent),
-    "better_off": ("better off %", percent),
-    "gain_worst": ("worst, points", points),
-    "eq1_share": ("Eq. 1 holds %", percent),
-}
 COLUMNS = [(data, split) for data in PAPERS for split in ("0.5,1.0", "1.0,1.0")]
 ROWS = (  # what the long table calls it, the study, the method
     ("FedAvg, Eq. 1", "table1", "fedavg"),
@@ -137,13 +128,6 @@ def first_table(rows: Mapping[str, tuple[Standing, Standing]]) -> str:
     return markdown(["", *heads[0], *heads[1]], lines, 1)
 
 
-def terminal(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What `feduca compare` ends with; columns that no row knows are left out."""
-    there = {key: told for key, told in SHOWN.items() if any(row.get(key) is not None for row in rows)}
-    lines = [[row["method"], *(say(row.get(key)) for key, (_, say) in there.items())] for row in rows]
-    return f"```text\n{aligned(['method', *(heading for heading, _ in there.values())], lines, 1)}\n```"
-
-
 def table(summaries: Summaries) -> str:
     """One row per method, one column per data set and split; a row without any run is left out."""
     rows = []
@@ -174,7 +158,8 @@ def block(results: Path, name: str) -> str:
     if name == "first":
         return first_table(first(results))
     if name in TERMINAL:
-        return terminal(json.loads((results / f"{TERMINAL[name]}.json").read_text(encoding="utf-8")))
+        rows = json.loads((results / f"{TERMINAL[name]}.json").read_text(encoding="utf-8"))
+        return f"```text\n{comparison(rows)}\n```"
     return real_page.block(results, name) if name == "natural" else table(read(results))
 
 

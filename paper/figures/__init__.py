@@ -1,6 +1,7 @@
 """The figures of docs/paper and docs/offers*.md, from the committed summaries: `python -m paper.figures [RESULTS [TARGET]]`.
 
     drawing.py     a figure before it is drawn, and how it becomes an SVG
+    dark.py        the colours of a dark page
     style.py       colours, names, panels and keys that all figures share
     accuracy.py    accuracy and participation per method, and over the rounds
     mechanism.py   delta, Jensen's gap, the discrepancy, strategies, inflated thresholds, utility curves

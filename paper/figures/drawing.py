@@ -11,6 +11,7 @@ from typing import Any
 
 from feduca.errors import ConfigError
 from feduca.report.palette import FRAME, GRID
+from paper.figures.dark import adaptive
 
 WIDTH = 7.6  # inches: the page's width, so that text keeps its size
 RC: Any = {
@@ -61,7 +62,8 @@ def svg(drawing: Drawing) -> str:
         drawing.draw(figure)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return re.sub(r"<[^>]*>", lambda tag: _small(tag[0]), re.sub(r"^ +", "", text.getvalue(), flags=re.MULTILINE))
+    small = re.sub(r"<[^>]*>", lambda tag: _small(tag[0]), re.sub(r"^ +", "", text.getvalue(), flags=re.MULTILINE))
+    return adaptive(small)
 
 
 def _small(tag: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import json
 import os
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import typer
+
+from chromium import browser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -39,6 +42,54 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     for page in PAGES:
         built = target / page.relative_to(DOCS).with_suffix(".html")
         assert built.is_file(), f"{page} is not part of the documentation"
+
+
+LONG = {"api.html"}  # docstrings, one after another: looked up, not read
+
+
+@pytest.mark.slow
+def test_every_page_is_short_and_nothing_is_cut_off() -> None:
+    """At most eight screens of 1400 x 900; on a telephone, light and dark, no page scrolls sideways and every picture loads."""
+    target, wrong = ROOT / "build" / "docs", []
+    with browser() as chromium:
+        wide = chromium.new_page(viewport={"width": 1400, "height": 900})
+        narrow = [chromium.new_page(viewport={"width": 390, "height": 844}, color_scheme=c) for c in ("light", "dark")]
+        for page in PAGES:
+            built = target / page.relative_to(DOCS).with_suffix(".html")
+            assert built.is_file(), "build the documentation first: make docs"
+            wide.goto(built.as_uri())
+            screens = wide.evaluate("document.documentElement.scrollHeight") / 900
+            if screens > 8 and built.name not in LONG:
+                wrong.append(f"{page.relative_to(DOCS)}: {screens:.1f} screens")
+            broken = wide.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
+            wrong += [f"{page.relative_to(DOCS)}: {source} does not load" for source in broken]
+            for view in narrow:
+                view.goto(built.as_uri())
+                if (across := view.evaluate("document.documentElement.scrollWidth")) > 390:
+                    wrong.append(f"{page.relative_to(DOCS)}: {across} pixels wide on a telephone")
+    assert wrong == []
+
+
+def words(page: Path) -> int:
+    """What a reader reads: not tables that a command writes, code, addresses or marks."""
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"<!-- table.*?<!-- end -->|```.*?```|<!-- .*? -->", "", text, flags=re.DOTALL)
+    return len(re.findall(r"\w[\w'-]*", re.sub(r"\]\([^)]*\)", "]", text)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_no_page_is_longer_than_a_reader_stays(page: Path) -> None:
+    generated = page.parent.name == "paper"  # tables of claims and cells
+    assert generated or words(page) <= 2500, f"{page.name} has {words(page)} words: split it"
+
+
+def test_every_page_is_reached_from_the_navigation() -> None:
+    """By a toctree, in one of the five groups (methods and the paper's tables by their own pages')."""
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r":caption: (.*)", index) == ["Start", "Do", "Evidence", "The paper", "Reference"]
+    listed = {line for line in index.splitlines() if re.fullmatch(r"[a-z][\w/*-]*", line)}
+    for page in DOCS.glob("*.md"):
+        assert page.stem == "index" or any(fnmatch.fnmatch(page.stem, one) for one in listed), page.name
 
 
 def with_code() -> list[Path]:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from feduca.errors import InputError
+from feduca.report.palette import FRAME, GRID
 from feduca.studies.execute import STUDIES, plan
-from paper.figures import drawing, drawings, svg, write
+from paper.figures import dark, drawing, drawings, svg, write
 from paper.figures.accuracy import running
 from paper.figures.style import STYLES
 from paper.page import read, shown
@@ -51,6 +52,32 @@ def test_a_committed_figure_is_small_well_formed_and_says_what_the_code_draws(on
     committed = (FOLDER / f"{one.name}.svg").read_text()
     assert len(committed) < 80_000
     assert texts(committed) == texts(svg(one))  # coordinates may differ between versions of matplotlib
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear))
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/images").rglob("*.svg")), ids=lambda path: path.stem)
+def test_a_picture_can_be_read_on_a_dark_page(path):
+    """Every colour but grid and frame has a contrast of three to one on the page; nothing stays white."""
+    drawn = path.read_text(encoding="utf-8")
+    assert "@media (prefers-color-scheme" in drawn.replace("scheme: dark", "scheme")
+    if path.stem == "who-is-in":  # has a style sheet of its own
+        return
+    assert drawn.count(f"<style>{dark.STYLE}</style>") == 1
+    marks = drawn.replace(dark.STYLE, "").lower()
+    quiet = {FRAME, GRID, "#ffffff"}
+    for colour in set(re.findall(r"(?:fill|stroke)(?:: |=\")(#[0-9a-f]{6})", marks)) - quiet:
+        assert contrast(dark.DARK.get(colour, colour), dark.PAGE) >= 3, colour
+    assert dark.DARK["#ffffff"] == dark.PAGE
 
 
 def test_the_same_figure_is_the_same_file():
