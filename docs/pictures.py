@@ -37,7 +37,7 @@ OFFERED = {  # a run in which silos are offered mixtures, may refuse, and are co
     "task.test_share": 0.5,
 }
 SIZES = {1400: 1250, 390: 1900}  # width: the height shown at most
-COLOURS = 160  # of a picture's palette: these pages have few
+COLOURS = 255  # of a picture's palette
 
 
 def main() -> None:
@@ -89,6 +89,7 @@ def _screenshots(folder: Path, promised: Path) -> None:
         for name, where in shown.items():
             for width, height in SIZES.items():
                 for scheme in ("light", "dark"):
+                    (watched / "quickstart" / offered.name / "rounds.jsonl").touch()  # it goes on, as far as one sees
                     _shot(chromium, where, PAGES / f"{name}-{scheme}-{width}.png", width, height, scheme)
         _shot(chromium, one.as_uri(), IMAGES / "report.png", 1100, 800, "light")
         _shot(chromium, silo.as_uri(), IMAGES / "silo.png", 1100, 640, "dark", "silo")
@@ -133,7 +134,8 @@ def _shot(chromium: Any, where: str, target: Path, width: int, height: int, sche
     view.screenshot(path=target)
     view.close()
     with Image.open(target) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+        rare = Image.Quantize.MAXCOVERAGE  # the marks of charts are few pixels of many
+        image.convert("RGB").quantize(COLOURS, method=rare, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 if __name__ == "__main__":
