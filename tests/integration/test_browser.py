@@ -365,7 +365,6 @@ def test_a_watched_run_shows_a_new_round_within_two_seconds(browser: Any, serve:
             delays.append(time.perf_counter() - written_at)
         assert (sorted(delays)[2] if busy() else max(delays)) < 2, delays
         assert page.locator("#strip").get_attribute("data-cells") == "15"
-        assert "round 5 of 12" in page.locator("#verdict").inner_text()
         assert page.locator("#title").inner_text().startswith("Round 5\u00a0of\u00a012: ")
         assert page.locator("#tiles .value").nth(2).inner_text() == "2\u00a0of\u00a03"
         assert "c left in round 3" in page.locator("#cards").inner_text()

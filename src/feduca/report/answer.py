@@ -271,9 +271,9 @@ def compared(run: Run) -> tuple[str, str] | None:
     if all(c.means["own"] is None for c in run.clients.glimpses):
         return None
     if run.setting("offer", "kind", "global") not in ("", "global"):
-        return "shared_wins", "If everybody were offered the shared model"
+        return "shared_wins", "Offered the shared model"
     if run.setting("participation", "rule") == "always":
-        return "offer_wins", "If silos were asked"
+        return "offer_wins", "If they were asked"
     return None
 
 
@@ -285,9 +285,9 @@ def _before(run: Run) -> dict[str, str] | None:
         return None
     last = min(LAST, len(run.rounds))
     return {
-        "title": f"{found[1]}: {_short(share)} would say yes",
-        "hint": f"Yes: better than the silo's own model by {run.score} on its validation data, in that round of this run."
-        f" Share of the last {last} rounds.",
+        "title": f"{found[1]}, {_short(share)} would join",
+        "hint": "It would join where that model is better than its own, by"
+        f" {run.score} on its validation data, in that round of this run. The share is of the last {last} rounds.",
     }
 
 

@@ -163,7 +163,7 @@ def over_rounds(name: str, title: str, methods: Sequence[str], rounds: int, scor
     y = alt.Y(
         f"mean({name}):Q",
         title=title,
-        **({"axis": alt.Axis(format="%")} if share else {}),
+        axis=alt.Axis(format="%" if share else ".3~g"),
         scale=alt.Scale(domain=[0, 1]) if name == "participation" else alt.Scale(zero=False),
     )
     front = alt.param(name="front", value="")  # the method that the page's legend brings forward

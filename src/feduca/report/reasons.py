@@ -94,8 +94,9 @@ def _told(said: str, word: str) -> str:
 def _pair(run: Run, c: ClientRound, k: int) -> tuple[float, float] | None:
     """What the offer and its own model scored on its validation data."""
     offered, own = (c.numbers[name][k] for name in ("offered_accuracy", "own_accuracy"))
-    known = offered is not None and own is not None and abs(offered) < ABSURD and abs(own) < ABSURD
-    return (offered, own) if known else None
+    if offered is None or own is None or max(abs(offered), abs(own)) > ABSURD:
+        return None
+    return offered, own
 
 
 def _both(run: Run, k: int, offered: float, own: float) -> str:

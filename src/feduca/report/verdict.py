@@ -103,7 +103,8 @@ def research(run: Run) -> list[str]:
 def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
-    return [said for said in (*doubt, _state(run), _gone(run) if run.rounds else "") if said]
+    state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
+    return [said for said in (*doubt, state, _gone(run) if run.rounds else "") if said]
 
 
 def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:

@@ -170,7 +170,7 @@ def test_what_would_have_been_stands_beside_what_was(tmp_path: Path) -> None:
     assert payload([run])["runs"][0]["answer"]["before"] is None
     (path / "config.toml").write_text(config.replace('kind = "global"', 'kind = "best-mixture"'))
     shown = payload([reading.read(path)])["runs"][0]
-    assert shown["answer"]["before"]["title"] == "If everybody were offered the shared model: 100 % would say yes"
+    assert shown["answer"]["before"]["title"] == "Offered the shared model, 100 % would join"
     for before, strip in zip(shown["before"], shown["strip"]):  # the shared model scores more than everybody's own
         assert before == strip.replace("d", "j")
     assert shown["series"]["offered"][0] - shown["series"]["own"][0] == pytest.approx(0.1, abs=1e-4)

@@ -8,7 +8,7 @@ const drawAnswer = () => {
   if (old.tagName.toLowerCase() !== head) old.replaceWith(make(head, "", { id: "title" }));
   $("title").textContent = tight(said.headline);
   $("subtitle").textContent = said.subtitle;
-  if ($("verdict").dataset.said !== r.notices.join("\n")) { fill($("verdict"), r.notices.map((text) => make("p", text))); $("verdict").dataset.said = r.notices.join("\n"); }
+  if ($("verdict").dataset.said !== r.notices.join("\n")) { fill($("verdict"), r.notices.map(withCode)); $("verdict").dataset.said = r.notices.join("\n"); }
   fill($("tiles"), said.tiles.map((tile) => {
     const li = make("li");
     li.append(make("span", tile.value === "-" ? "–" : tight(minus(tile.value)), { class: "value" }), make("span", tile.label, { class: "label" }), make("span", tight(tile.hint), { class: "hint" }));

@@ -40,6 +40,11 @@ const cases = (score, n) => { // a score in cases: 19 of 21
   return `${Math.abs(right - near) < 0.05 ? near : right.toFixed(1)} of ${n}`;
 };
 const bold = (text) => text.split(/(\d+(?:\.\d+)? of \d+)/).map((part, i) => (i % 2 ? make("strong", part) : document.createTextNode(part)));
+const withCode = (text) => { // `commands` in a sentence look like commands
+  const p = make("p");
+  text.split("`").forEach((part, i) => p.append(i % 2 ? make("code", part) : part));
+  return p;
+};
 const tight = (text) => text.replace(/(\d+) of (\d+)/g, "$1\u00a0of\u00a0$2").replace(/(\d) %/g, "$1\u00a0%");
 const utility = (u) => (share() && run().metric === "accuracy" ? percent(Number(u)) : u);
 const worded = (why) => why // a record's reason, its scores as the page has them

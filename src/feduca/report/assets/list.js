@@ -7,7 +7,7 @@ const make = (tag, text, attributes = {}) => {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
 };
-const percent = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(1) + " %");
+const percent = (x) => (x === null || x === undefined ? "–" : Math.round(100 * x) + "\u00a0%");
 const scored = (x, score) => (score === "accuracy" || x === null || x === undefined ? percent(x) : x.toFixed(3));
 const lapse = (s) => (s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`);
 const STATES = { // what a state is called, how its badge looks, and in which order states come

@@ -70,6 +70,14 @@ const drawOne = (id, strip, fallbacks, caption) => {
   paint(canvas, strip, fallbacks, r.strip_rounds, g.cell, g.tall, g.header, true);
   canvas.style.width = g.columns * g.cell > g.width ? "100%" : g.columns * g.cell + "px";
   canvas.style.height = g.header + g.silos * g.tall + "px";
+  const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].find((n) => (g.columns / n) * 34 <= g.width) ?? g.columns;
+  const scale = Math.min(1, g.width / (g.columns * g.cell));
+  fill(figure.querySelector(".strip-rounds"), r.strip_rounds.flatMap((number, t) => {
+    if (t !== 0 && (number % step || t * g.cell * scale < 24)) return [];
+    const label = make("span", number);
+    label.style.left = (t + 0.5) * g.cell * scale + "px";
+    return [label];
+  }));
   const joined = strip.reduce((n, s) => n + s.split("j").length - 1, 0);
   canvas.setAttribute("aria-label", `${caption}. ${g.silos} silos by ${g.columns} rounds; yes in ${percent(joined / (g.silos * g.columns))} of cells; ${fallbacks.length} fallbacks.${id === "strip" ? " Arrow keys move from cell to cell." : ""}`);
   return g;
