@@ -39,6 +39,7 @@ pages: install
 	$(BIN)/python -m paper.figures
 	$(BIN)/python -m paper.page
 	$(BIN)/python -m paper.offers_page
+	$(BIN)/python -m paper.incentives_page
 	$(BIN)/python -m paper.real_page
 	$(BIN)/python -m paper.readings_page
 	$(BIN)/python -m paper.findings_page

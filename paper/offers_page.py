@@ -7,7 +7,7 @@ typed by hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +56,6 @@ def _shown(value: float | None, decimals: int | None) -> str:
     return wording.number(value) if decimals is None else wording.percent(value, decimals=decimals)
 
 
-def deeds(found: Mapping[str, Any]) -> str:
-    """The audit of conduct, one row per deed."""
-
-    titles = ["method", "deed", "its own accuracy, points", "the others'", "shared model's", "better / worse off"]
-    rows = [
-        [
-            *(row[key] for key in ("method", "deed")),
-            *(wording.estimate(row[key], sign=True) for key in ("own", "others", "accuracy")),
-            f"{row['gained']:.0%} / {row['lost']:.0%}",
-        ]
-        for row in found["rows"]
-    ]
-    return markdown(titles, rows, 2)
-
-
 def block(name: str, results: Path) -> str:
     """The text of one marked place: the command, then the table; or that it has not been run."""
     file, part, only, *_ = f"{name}::".split(":")
@@ -78,10 +63,6 @@ def block(name: str, results: Path) -> str:
     path = results / f"{file}.json"
     command = f"feduca reproduce {file}" + (f" --only study={part}" if part else "")
     found: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    if file == "incentives":
-        if not found:
-            return "Not run yet: `feduca audit --conduct`."
-        return f"{console([found['command']])}\n\n{deeds(found)}\n\ncpu; commit {found['commit']}."
     cells = [cell for cell in found if not part or cell["labels"].get("study") == part]
     cells = [cell for cell in cells if not data or cell["labels"]["data"] in data]
     if not cells:

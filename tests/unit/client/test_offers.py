@@ -920,7 +920,7 @@ def test_the_page_shows_what_the_summaries_say():
     page = (root / "docs" / "offers.md").read_text()
     today = offers_page.filled(page, lambda name: offers_page.block(name, root / "results"))
     assert today == page  # else: python -m paper.offers_page
-    assert page.count("<!-- table ") == 8
+    assert page.count("<!-- table ") == 7
     assert "| least-concession, ties by loss |" in page
     empty = offers_page.filled(
         "<!-- table offers:main -->\nold\n<!-- end -->", lambda name: offers_page.block(name, root / "nowhere")

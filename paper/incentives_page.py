@@ -1,0 +1,114 @@
+"""The tables of docs/incentives.md, from the committed summary: `python -m paper.incentives_page [RESULTS [TARGET]]`.
+
+Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from feduca.analysis.incentives import between, when
+from feduca.core import wording
+from feduca.recipes.schema import load
+from feduca.studies.cells import cells
+from paper.page import filled
+from paper.tables import markdown
+from paper.writer import main
+
+Cell = Mapping[str, Any]
+Pair = tuple[Cell | None, Cell | None]  # without standing, and with it
+
+
+def pairs(found: list[Cell]) -> Iterator[tuple[str, str, Pair]]:
+    """Cells by data and method, in the recipe's order; None where one has not been run."""
+    at = {tuple(cell["labels"].values()): cell for cell in found}
+    for data, method in dict.fromkeys((c.labels["data"], c.labels["method"]) for c in cells(load("incentives"))):
+        yield data, method, (at.get((data, method, "off")), at.get((data, method, "on")))
+
+
+def honest(found: list[Cell]) -> str:
+    """Runs in which nobody deviates: what standing costs those who work."""
+    head = [
+        "data",
+        "method",
+        "runs",
+        "honest silo-rounds without standing",
+        "shared model",
+        "participation",
+        "deployed",
+    ]
+    rows = []
+    for data, method, (off, on) in pairs(found):
+        if on is None:
+            continue
+        mine = on["honest"]
+        changes = ["not run"] * 3
+        if off is not None and off["seeds"] == on["seeds"]:
+            names = ("accuracy", "participation", "deployed")
+            changes = [_change(off["honest"][name], mine[name]) for name in names]
+        rows.append([data, method, str(mine["seeds"]), _share(mine["honest_limited"]), *changes])
+    return markdown(head, rows, 2)
+
+
+def _change(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    return wording.points(after["mean"] - before["mean"])
+
+
+def _share(value: float) -> str:
+    return wording.percent(value, decimals=2)
+
+
+def deeds(found: list[Cell]) -> str:
+    """One row per deed: what it changes of the deviator's own score, without and with standing, and both rates."""
+    head = [
+        "data", "method", "deed", "pairs", "its own, without", "its own, with standing", "95 %", "better off %", "the others'",
+        "shared model's", "found", "honest without standing %",
+    ]  # fmt: skip
+    rows = []
+    for data, method, (off, on) in pairs(found):
+        before = {} if off is None else {row["deed"]: row for row in off["rows"]}
+        for row in () if on is None else on["rows"]:
+            earlier = before.get(row["deed"])
+            rows.append(
+                [
+                    *(data, method, row["deed"], str(row["cases"])),
+                    "not run" if earlier is None else wording.estimate(earlier["own"], sign=True),
+                    wording.estimate(row["own"], sign=True),
+                    between(row["interval"]),
+                    wording.percent(row["gained"], decimals=0),
+                    *(wording.estimate(row[name], sign=True) for name in ("others", "accuracy")),
+                    when(row),
+                    _share(row["honest_limited"]),
+                ]
+            )
+    return markdown(head, rows, 3)
+
+
+def commands(found: list[Cell]) -> str:
+    """What was run, and at which commit; and what was not."""
+    said = "\n".join(dict.fromkeys(f"$ {cell['command']}" for cell in found))
+    where = ", ".join(sorted({str(cell["commit"]) for cell in found}))
+    lacking = [f"{data}: {method}" for data, method, (off, on) in pairs(found) if off is None and on is None]
+    return f"```console\n{said}\n```\n\ncpu; commit {where}.\n\nNot run yet: {'; '.join(lacking) or 'nothing'}."
+
+
+BLOCKS = {"incentives:honest": honest, "incentives:deeds": deeds, "incentives:commands": commands}
+
+
+def block(name: str, results: Path) -> str:
+    path = results / "incentives.json"
+    if not path.is_file():
+        return "Not run yet: `feduca audit incentives --conduct --results results`."
+    return BLOCKS[name](json.loads(path.read_text(encoding="utf-8")))
+
+
+def write(results: Path, target: Path) -> list[str]:
+    target.write_text(filled(target.read_text(encoding="utf-8"), lambda name: block(name, results)), encoding="utf-8")
+    return [f"wrote {target}"]
+
+
+if __name__ == "__main__":
+    main("incentives_page", "The tables of docs/incentives.md.", "docs/incentives.md", write)
