@@ -16,6 +16,12 @@ def _percent(value: dict[str, float]) -> str:
 
 def tables(whole: dict[str, Any]) -> None:
     """Put the committed figures into docs/robustness.md and SECURITY.md."""
+    replace_tables(ROOT / "docs" / "robustness.md", robustness(whole))
+    replace_tables(ROOT / "SECURITY.md", security(whole["disclosure"]))
+
+
+def robustness(whole: dict[str, Any]) -> dict[str, str]:
+    """The tables of docs/robustness.md."""
     found = whole["faults"]
     splits = list(found["splits"])
     header = ["protection"] + [f"{split}: {what}" for split in splits for what in ("clean", "faulty")]
@@ -31,118 +37,111 @@ def tables(whole: dict[str, Any]) -> None:
     costs = whole["checkpoints"]
     sizes = [[size, f"{1000 * t['write_s']:.0f}", f"{1000 * t['read_s']:.0f}"] for size, t in costs["by_size"].items()]
     flagged = whole["plausibility"]["flagged_share"]
-    replace_tables(
-        ROOT / "docs" / "robustness.md",
-        {
-            "faults": markdown(header, lines),
-            "eq2": markdown(
-                ["protection", "clean: accuracy", "participation", "faulty: accuracy", "participation"],
+    return {
+        "faults": markdown(header, lines),
+        "eq2": markdown(
+            ["protection", "clean: accuracy", "participation", "faulty: accuracy", "participation"],
+            [
                 [
-                    [
-                        name,
-                        *(
-                            cell
-                            for what in ("clean", "faulty")
-                            for cell in (_percent(row[what]), f"{100 * row[what]['participation']:.0f}")
-                        ),
-                    ]
-                    for name, row in eq2.items()
-                ],
-            ),
-            "attack": markdown(
-                ["protection", *splits],
+                    name,
+                    *(
+                        cell
+                        for what in ("clean", "faulty")
+                        for cell in (_percent(row[what]), f"{100 * row[what]['participation']:.0f}")
+                    ),
+                ]
+                for name, row in eq2.items()
+            ],
+        ),
+        "attack": markdown(
+            ["protection", *splits],
+            [
                 [
-                    [
-                        name,
-                        *(
-                            "stopped" if row[split]["accuracy"] is None else _percent(row[split]["accuracy"])
-                            for split in splits
-                        ),
-                    ]
-                    for name, row in whole["attack"]["rows"].items()
-                ],
-            ),
-            "honest": markdown(
-                ["the longest honest update", "beside the others'"],
-                [[name, f"{max(rows.values()):.2f} times"] for name, rows in whole["outliers"]["honest"].items()],
-            ),
-            "useless": markdown(
-                ["length of the useless update", "gate.outlier = 0", "5 (the default)"],
+                    name,
+                    *(
+                        "stopped" if row[split]["accuracy"] is None else _percent(row[split]["accuracy"])
+                        for split in splits
+                    ),
+                ]
+                for name, row in whole["attack"]["rows"].items()
+            ],
+        ),
+        "honest": markdown(
+            ["the longest honest update", "beside the others'"],
+            [[name, f"{max(rows.values()):.2f} times"] for name, rows in whole["outliers"]["honest"].items()],
+        ),
+        "useless": markdown(
+            ["length of the useless update", "gate.outlier = 0", "5 (the default)"],
+            [
+                [name, _percent(row["off"]), _percent(row["bound"])]
+                for name, row in whole["outliers"]["attacked"].items()
+            ],
+        ),
+        "natural": markdown(
+            [
+                "silos",
+                "longest honest update",
+                "honest, no bound",
+                "bound",
+                "18, no bound",
+                "bound",
+                "5.6e+06, no bound",
+                "bound",
+            ],
+            [
                 [
-                    [name, _percent(row["off"]), _percent(row["bound"])]
-                    for name, row in whole["outliers"]["attacked"].items()
-                ],
-            ),
-            "natural": markdown(
+                    data,
+                    f"{max(row['longest'] for row in rows.values()):.2f} times",
+                    *(f"{100 * rows['forced'][how]:.1f}" for how in ("off", "bound")),
+                    *(f"{100 * row[how]:.1f}" for row in whole["natural"]["attacked"][data].values() for how in row),
+                ]
+                for data, rows in whole["natural"]["honest"].items()
+            ],
+        ),
+        "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
+        "ratio": markdown(
+            ["quickstart, 30 rounds", "seconds"],
+            [*([name, f"{t:.2f}"] for name, t in costs["seconds"].items()), ["ratio", f"{costs['ratio']:.2f}"]],
+        ),
+        "plausibility": markdown(
+            ["one silo inflates by", "rounds in which it is flagged, %", "the others, %"],
+            [
+                [f"{100 * float(k):.0f} %", f"{100 * v['the liar']:.0f}", f"{100 * v['the others']:.1f}"]
+                for k, v in flagged.items()
+            ],
+        ),
+    }
+
+
+def security(told: dict[str, Any]) -> dict[str, str]:
+    """The tables of SECURITY.md."""
+    return {
+        "disclosure": markdown(
+            [
+                "reports",
+                "group, last round, %",
+                "group, all rounds, %",
+                "label entropy, R^2",
+                "participation %",
+                "accuracy %",
+            ],
+            [
                 [
-                    "silos",
-                    "longest honest update",
-                    "honest, no bound",
-                    "bound",
-                    "18, no bound",
-                    "bound",
-                    "5.6e+06, no bound",
-                    "bound",
-                ],
-                [
-                    [
-                        data,
-                        f"{max(row['longest'] for row in rows.values()):.2f} times",
-                        *(f"{100 * rows['forced'][how]:.1f}" for how in ("off", "bound")),
-                        *(
-                            f"{100 * row[how]:.1f}"
-                            for row in whole["natural"]["attacked"][data].values()
-                            for how in row
-                        ),
-                    ]
-                    for data, rows in whole["natural"]["honest"].items()
-                ],
-            ),
-            "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
-            "ratio": markdown(
-                ["quickstart, 30 rounds", "seconds"],
-                [*([name, f"{t:.2f}"] for name, t in costs["seconds"].items()), ["ratio", f"{costs['ratio']:.2f}"]],
-            ),
-            "plausibility": markdown(
-                ["one silo inflates by", "rounds in which it is flagged, %", "the others, %"],
-                [
-                    [f"{100 * float(k):.0f} %", f"{100 * v['the liar']:.0f}", f"{100 * v['the others']:.1f}"]
-                    for k, v in flagged.items()
-                ],
-            ),
-        },
-    )
-    told = whole["disclosure"]
-    replace_tables(
-        ROOT / "SECURITY.md",
-        {
-            "disclosure": markdown(
-                [
-                    "reports",
-                    "group, last round, %",
-                    "group, all rounds, %",
-                    "label entropy, R^2",
-                    "participation %",
-                    "accuracy %",
-                ],
-                [
-                    [
-                        name,
-                        _percent(row["same_group_one_round"]),
-                        _percent(row["same_group_all_rounds"]),
-                        f"{row['label_entropy_r2']:.2f}",
-                        _percent(row["participation"]),
-                        _percent(row["accuracy"]),
-                    ]
-                    for name, row in told["options"].items()
-                ],
-            ),
-            "model": markdown(
-                ["guessing the class group from", "right, %"],
-                [
-                    ["nothing (chance)", f"{100 * told['chance_same_group']:.0f}"],
-                    ["the output biases of one model sent", _percent(told["same_group_from_first_model"])],
-                ],
-            ),
-        },
-    )
+                    name,
+                    _percent(row["same_group_one_round"]),
+                    _percent(row["same_group_all_rounds"]),
+                    f"{row['label_entropy_r2']:.2f}",
+                    _percent(row["participation"]),
+                    _percent(row["accuracy"]),
+                ]
+                for name, row in told["options"].items()
+            ],
+        ),
+        "model": markdown(
+            ["guessing the class group from", "right, %"],
+            [
+                ["nothing (chance)", f"{100 * told['chance_same_group']:.0f}"],
+                ["the output biases of one model sent", _percent(told["same_group_from_first_model"])],
+            ],
+        ),
+    }
