@@ -11,7 +11,7 @@ from typing import Any
 
 from feduca.core import rounds as loop
 from feduca.core.records import ClientRecord, RoundRecord
-from feduca.errors import ConfigError, InputError, shown
+from feduca.errors import CheckpointError, ConfigError, InputError, shown
 from feduca.recipes import folders
 from feduca.recipes.build import Experiment, build, fingerprint, make_task, origin
 from feduca.recipes.folders import is_folder
@@ -19,6 +19,7 @@ from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
 from feduca.runs import checkpoint, files, manifest
 from feduca.runs import directory as runs
+from feduca.runs.checkpoint import Checkpoint
 from feduca.runs.directory import RunDirectory, RunResult
 from feduca.runs.extend import extend
 from feduca.runs.session import Session, Watcher
@@ -101,10 +102,23 @@ def run(
 def _found(path: Path) -> RunResult:
     """A finished run as `run` would have returned it, with its model where that was kept."""
     result = runs.load(path)
-    point, _ = checkpoint.newest(path / "checkpoint", checkpoint.read)
-    state = getattr(point, "state", None)
-    at_hand = state is not None and state.round == len(result.rounds) + 1
-    return replace(result, theta=state.theta) if at_hand else result
+    run = manifest.run_of(path, path.name)
+
+    def of_its_end(point: Path) -> Checkpoint:
+        found = checkpoint.read(point)
+        if not isinstance(found, Checkpoint) or found.run != run:
+            raise CheckpointError(f"{point} does not hold a state of run {run}")
+        known = checkpoint.records(point)
+        if any(files.digest(path / name, want["bytes"]) != want["sha256"] for name, want in known.items()):
+            raise CheckpointError(f"{point} stands on other records than those of {path}")
+        if found.state.round != len(result.rounds) + 1:
+            raise CheckpointError(f"{point} is of an earlier round")
+        return found
+
+    end, complaints = checkpoint.newest(path / "checkpoint", of_its_end)
+    if end is None and complaints:
+        log.warning("%s: the result comes without its model (theta)", complaints[0])
+    return result if end is None else replace(result, theta=end.state.theta)
 
 
 def _single(

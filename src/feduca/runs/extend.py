@@ -42,7 +42,8 @@ def extend(path: Path, run: str, target: Path, config: Mapping[str, Any]) -> Non
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name in (*lines, manifest.ENVIRONMENT):
-            shutil.copyfile(path / name, target / name)
+            with files.opened(path / name, files.LARGE) as source, (target / name).open("wb") as file:
+                shutil.copyfileobj(source, file)
         for name in lines:
             with (target / name).open("r+b") as file:
                 file.truncate(known[name]["bytes"])

@@ -172,3 +172,19 @@ def test_a_finished_run_is_read_where_nothing_can_be_written(victim: Path, monke
     assert many.summary == there.summary  # type: ignore[union-attr]
     with pytest.raises(InputError, match="is not writable"):
         feduca.run("quickstart", SMALL, seed=5, out=out)
+
+
+def test_another_runs_model_is_not_given_back(runs: tuple[Path, Path], victim: Path, caplog: pytest.LogCaptureFixture):
+    """The records are right, the checkpoint beside them is another run's of the same shape."""
+    assert feduca.run("quickstart", SMALL, seed=0, out=victim.parents[1]).theta is not None
+    shutil.rmtree(victim / "checkpoint")
+    shutil.copytree(runs[1] / "checkpoint", victim / "checkpoint")
+    found = feduca.run("quickstart", SMALL, seed=0, out=victim.parents[1])
+    assert found.theta is None
+    assert found.rounds == feduca.load(victim).rounds
+    assert f"does not hold a state of run {victim.name}: the result comes without its model" in caplog.text
+    shutil.rmtree(victim / "checkpoint" / "round-00000003")
+    shutil.copytree(
+        runs[0] / "checkpoint" / "round-00000002", victim / "checkpoint" / "round-00000002", dirs_exist_ok=True
+    )
+    assert feduca.resume(victim).theta is None  # an earlier round's is not the last's
