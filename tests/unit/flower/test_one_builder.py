@@ -91,6 +91,9 @@ def test_every_option_reaches_the_strategy_or_is_refused(name, tree):
     if name.partition(".")[0] in APPS_OWN and name != "task.clients":
         with pytest.raises(ConfigError, match="the app's to decide"):
             FedUCAStrategy(tree)
+    elif name == "standing.kind":
+        with pytest.raises(ConfigError, match="standing.kind is 'work', and an app's own wrappers and mods"):
+            FedUCAStrategy(tree)
     elif name == "alone":
         with pytest.raises(ConfigError, match="leave alone out"):
             FedUCAStrategy(tree)
