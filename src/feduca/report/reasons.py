@@ -93,7 +93,7 @@ def _told(said: str, word: str) -> str:
 
 def _pair(run: Run, c: ClientRound, k: int) -> tuple[float, float] | None:
     """What the offer and its own model scored on its validation data."""
-    offered, own = (c.numbers[name][k] for name in ("offered_accuracy", "own_accuracy"))
+    offered, own = c.numbers["offered_accuracy"][k], c.numbers["own_accuracy"][k]
     if offered is None or own is None or max(abs(offered), abs(own)) > ABSURD:
         return None
     return offered, own

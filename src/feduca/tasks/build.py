@@ -431,7 +431,7 @@ def _whole(make: Callable[[], nn.Module], pool: Pool) -> Callable[[], nn.Module]
     @functools.wraps(make)
     def made() -> nn.Module:
         module = make()
-        lazy = (
+        lazy: list[Any] = (
             [part for part in module.modules() if isinstance(part, LazyModuleMixin)]
             if isinstance(module, nn.Module)
             else []
