@@ -92,7 +92,7 @@ def test_every_option_reaches_the_strategy_or_is_refused(name, tree):
         with pytest.raises(ConfigError, match="the app's to decide"):
             FedUCAStrategy(tree)
     elif name == "standing.kind":
-        with pytest.raises(ConfigError, match="standing.kind is 'work', and an app's own wrappers and mods"):
+        with pytest.raises(ConfigError, match=r"standing\.kind is 'work', and an app's own wrappers and mods"):
             FedUCAStrategy(tree)
     elif name == "alone":
         with pytest.raises(ConfigError, match="leave alone out"):
