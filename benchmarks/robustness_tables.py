@@ -14,6 +14,44 @@ def _percent(value: dict[str, float]) -> str:
     return f"{100 * value['mean']:.1f} +- {100 * value['std']:.1f}"
 
 
+def _one_silo_alone(whole: dict[str, Any]) -> dict[str, str]:
+    """How long honest updates are, and what a useless one does."""
+    return {
+        "honest": markdown(
+            ["the longest honest update", "beside the others'"],
+            [[name, f"{max(rows.values()):.2f} times"] for name, rows in whole["outliers"]["honest"].items()],
+        ),
+        "useless": markdown(
+            ["length of the useless update", "gate.outlier = 0", "5 (the default)"],
+            [
+                [name, _percent(row["off"]), _percent(row["bound"])]
+                for name, row in whole["outliers"]["attacked"].items()
+            ],
+        ),
+        "natural": markdown(
+            [
+                "silos",
+                "longest honest update",
+                "honest, no bound",
+                "bound",
+                "18, no bound",
+                "bound",
+                "5.6e+06, no bound",
+                "bound",
+            ],
+            [
+                [
+                    data,
+                    f"{max(row['longest'] for row in rows.values()):.2f} times",
+                    *(f"{100 * rows['forced'][how]:.1f}" for how in ("off", "bound")),
+                    *(f"{100 * row[how]:.1f}" for row in whole["natural"]["attacked"][data].values() for how in row),
+                ]
+                for data, rows in whole["natural"]["honest"].items()
+            ],
+        ),
+    }
+
+
 def tables(whole: dict[str, Any]) -> None:
     """Put the committed figures into docs/robustness.md and SECURITY.md."""
     found = whole["faults"]
@@ -62,42 +100,7 @@ def tables(whole: dict[str, Any]) -> None:
                     for name, row in whole["attack"]["rows"].items()
                 ],
             ),
-            "honest": markdown(
-                ["the longest honest update", "beside the others'"],
-                [[name, f"{max(rows.values()):.2f} times"] for name, rows in whole["outliers"]["honest"].items()],
-            ),
-            "useless": markdown(
-                ["length of the useless update", "gate.outlier = 0", "5 (the default)"],
-                [
-                    [name, _percent(row["off"]), _percent(row["bound"])]
-                    for name, row in whole["outliers"]["attacked"].items()
-                ],
-            ),
-            "natural": markdown(
-                [
-                    "silos",
-                    "longest honest update",
-                    "honest, no bound",
-                    "bound",
-                    "18, no bound",
-                    "bound",
-                    "5.6e+06, no bound",
-                    "bound",
-                ],
-                [
-                    [
-                        data,
-                        f"{max(row['longest'] for row in rows.values()):.2f} times",
-                        *(f"{100 * rows['forced'][how]:.1f}" for how in ("off", "bound")),
-                        *(
-                            f"{100 * row[how]:.1f}"
-                            for row in whole["natural"]["attacked"][data].values()
-                            for how in row
-                        ),
-                    ]
-                    for data, rows in whole["natural"]["honest"].items()
-                ],
-            ),
+            **_one_silo_alone(whole),
             "checkpoints": markdown(["size", "write, ms", "read, ms"], sizes),
             "ratio": markdown(
                 ["quickstart, 30 rounds", "seconds"],
