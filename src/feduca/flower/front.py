@@ -123,11 +123,10 @@ def speaks_for_itself(body: bytes) -> bool:
 def application(door: Door, inside: str, authority: Path) -> Any:
     """The front as an ASGI application; `inside` is where the SuperLink listens."""
     import httpx
-    from starlette.applications import Starlette
     from starlette.background import BackgroundTask
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
-    from starlette.routing import Route
+    from starlette.routing import request_response
 
     client = httpx.AsyncClient(
         base_url=f"https://{inside}",
@@ -173,8 +172,7 @@ def application(door: Door, inside: str, authority: Path) -> Any:
         )
 
     closing = {"connection": "close"}
-    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-    return Starlette(routes=[Route("/{path:path}", pass_on, methods=methods)])
+    return request_response(pass_on)  # whatever the path and the method: the door alone decides
 
 
 def protocol() -> type:
