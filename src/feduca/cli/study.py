@@ -192,6 +192,10 @@ def reproduce(
         typer.echo(display.cells(summary, paper=not smoke and not own, study=name))
     if lacking := unjudged(name, smoke, summary):
         say(lacking)
+    from feduca.studies.sweep import drawn
+
+    if name != "splits" and (picture := drawn(summary)) is not None:
+        say(f"drawn in {picture.save(Path(written).with_suffix('.svg'))}")
     say(f"summary in {written}")
 
 
