@@ -83,12 +83,13 @@ class Progress:
         if self._live is not None and label:  # the first round may take a while
             self._live.update(self._below(Text(f"{self._title()}: round 1 of {self._rounds} ...")))
 
-    def finished(self, table: str) -> None:
+    def finished(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """What is done so far stays on screen while the next one runs."""
-        self._finished = table
+        if rows and self._live is not None:
+            self._finished = comparison(rows, self._console.width)
 
     def _below(self, now: RenderableType) -> RenderableType:
-        return Group(Text(self._finished, no_wrap=True), Text(), now) if self._finished else now
+        return Group(Text(self._finished, no_wrap=True, overflow="crop"), Text(), now) if self._finished else now
 
     def _title(self) -> str:
         return f"{self._label}  ({self._done + 1} of {self._total})" if self._total > 1 else self._label
@@ -247,7 +248,7 @@ def heading(metric: str) -> str:
     return "accuracy %" if metric == "accuracy" else metric
 
 
-def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
+def comparison(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
     """The table of `feduca compare`, as plain text. Without a common test set silos' own scores stand in for the shared one."""
     metric = rows[0].get("metric", "accuracy")
     judged = any(row.get("better_off") is not None for row in rows)
@@ -262,7 +263,8 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     columns |= standing_columns(rows, metric)
     if not judged:
         columns["\nseconds"] = lambda row: f"{row['seconds']:.1f}"
-    return aligned(["method", *columns], ([row["method"], *(say(row) for say in columns.values())] for row in rows))
+    lines = ([row["method"], *(say(row) for say in columns.values())] for row in rows)
+    return aligned(["method", *columns], lines, width=width)
 
 
 def _score(row: Mapping[str, Any], key: str, metric: str) -> str:

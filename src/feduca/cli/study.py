@@ -23,6 +23,7 @@ from feduca.cli.options import (
     Set,
     Source,
     chosen_recipe,
+    echo,
     folder_of,
     is_finished,
     load_imports,
@@ -102,8 +103,8 @@ def compare(
             ):
                 lines |= {i: result.row(runs[i][0].label) for i, (result,) in batch}
                 ends |= {i: result.clients[-1].get("paired") for i, (result,) in batch}
-                if not chosen.axes and (there := so_far()):
-                    progress.finished(display.comparison(there))
+                if not chosen.axes:
+                    progress.finished(so_far())
     finally:
         progress.close()
     table = so_far()
@@ -191,6 +192,10 @@ def reproduce(
         typer.echo(display.cells(summary, paper=not smoke and not own, study=name))
     if lacking := unjudged(name, smoke, summary):
         say(lacking)
+    from feduca.studies.sweep import drawn
+
+    if name != "splits" and (picture := drawn(summary)) is not None:
+        say(f"drawn in {picture.save(Path(written).with_suffix('.svg'))}")
     say(f"summary in {written}")
 
 
@@ -236,7 +241,7 @@ def audit(
         return
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
     found = economist.audit(chosen, plan, tell=say)
-    typer.echo(json.dumps(found) if as_json else economist.text(found))
+    typer.echo(json.dumps(found)) if as_json else echo(economist.text(found))
 
 
 def _conduct(
@@ -258,12 +263,12 @@ def _conduct(
     if results is not None:
         keep = parse_only(only or [])
         found = table.study(chosen, Path(results), keep, about, seeds, deviators, named, say)
-        typer.echo(json.dumps(found) if as_json else "\n\n".join(map(incentives.text, found)))
+        typer.echo(json.dumps(found)) if as_json else echo("\n\n".join(map(incentives.text, found)))
         return
     if only:
         raise InputError(f"--only {only[0]} is about a table's cells; give --results FOLDER for their figures, too")
     one = incentives.incentives(chosen, seeds, deviators, deeds=named, tell=say) | about
-    typer.echo(json.dumps(one, indent=1) if as_json else incentives.text(one))
+    typer.echo(json.dumps(one, indent=1)) if as_json else echo(incentives.text(one))
 
 
 def solve(
@@ -282,13 +287,9 @@ def solve(
     if as_json:
         typer.echo(json.dumps(solved))
         return
-    typer.echo(
-        f"{solved['status']}, gap {solved['gap']}, {solved['iterations']} iterations. {solved['reason']}".strip()
-    )
+    echo(f"{solved['status']}, gap {solved['gap']}, {solved['iterations']} iterations. {solved['reason']}".strip())
     for k, (weight, slack, satisfied) in enumerate(zip(solved["alpha"], solved["slack"], solved["satisfied"])):
-        typer.echo(
-            f"client {k}: weight {weight:.6f}, slack {slack:.3g}, {'satisfied' if satisfied else 'not satisfied'}"
-        )
+        echo(f"client {k}: weight {weight:.6f}, slack {slack:.3g}, {'satisfied' if satisfied else 'not satisfied'}")
 
 
 def partition(
@@ -306,7 +307,7 @@ def partition(
     load_imports(imports)
     chosen = chosen_recipe(source, settings, None, seed, None)
     shown = splits.describe(chosen, chosen.seeds[0], Path(out) if plot else None)
-    typer.echo(json.dumps(shown) if as_json else splits.text(shown))
+    typer.echo(json.dumps(shown)) if as_json else echo(splits.text(shown))
 
 
 def bench(
@@ -330,5 +331,5 @@ def bench(
     from feduca.recipes.schema import parse_setting
 
     found = benchmarks.run(name, Path(out), say, rounds, dict(map(parse_setting, settings or [])), smoke)
-    typer.echo(json.dumps(found) if as_json else benchmarks.text(name, found))
+    typer.echo(json.dumps(found)) if as_json else echo(benchmarks.text(name, found))
     say(f"saved in {benchmarks.file(name, Path(out), smoke)}")

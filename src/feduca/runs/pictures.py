@@ -108,3 +108,35 @@ def strip(rounds: Sequence[int], status: Sequence[Sequence[str]], silos: Sequenc
         x += 30 + 7 * len(word)
     width = max(x, left + wide * len(rounds)) + 8
     return _page(width, foot + 26, parts, f"who was in, rounds {rounds[0]} to {rounds[-1]}")
+
+
+Point = tuple[float, float, float, float]  # where on the axis; mean, lowest and highest over seeds
+
+
+def bands(series: Mapping[str, Sequence[Point]], axis: str, what: str, unit: str = "%", scale: float = 100) -> Picture:
+    """A quantity against a number, a curve per name with a band from the lowest to the highest seed."""
+    points = [point for each in series.values() for point in each]
+    left, right = min(x for x, *_ in points), max(x for x, *_ in points)
+    low, high = scale * min(p[2] for p in points), scale * max(p[3] for p in points)
+    low, high = (low - 0.5, high + 0.5) if high - low < 1e-9 else (low, high)
+    edge = WIDE - 150
+
+    def at(x: float, y: float) -> str:
+        across, up = 0.5 if right == left else (x - left) / (right - left), (scale * y - low) / (high - low)
+        return f"{LEFT + (edge - LEFT) * across:.1f} {HIGH - BELOW - (HIGH - BELOW - ABOVE) * up:.1f}"
+
+    parts = [_text(LEFT, 14, f"{what} over {axis}, with the band over seeds"), _text(LEFT - 6, ABOVE - 8, unit, "end")]
+    for share in (0, 0.5, 1):
+        y = HIGH - BELOW - (HIGH - BELOW - ABOVE) * share
+        parts.append(f'<line x1="{LEFT}" x2="{edge}" y1="{y:.1f}" y2="{y:.1f}" stroke="{FAINT}" stroke-width="0.5"/>')
+        parts.append(_text(LEFT - 6, y + 4, f"{low + share * (high - low):.3g}", "end"))
+    parts += [_text(LEFT, HIGH - 12, f"{axis} {left:g}"), _text(edge, HIGH - 12, f"{right:g}", "end")]
+    for n, (name, each) in enumerate(series.items()):
+        colour = COLOURS[n % len(COLOURS)]
+        around = [at(x, top) for x, _, _, top in each] + [at(x, bottom) for x, _, bottom, _ in reversed(each)]
+        parts.append(f'<path d="M{" L".join(around)} Z" fill="{colour}" fill-opacity="0.2"/>')
+        parts.append(
+            f'<path d="M{" L".join(at(x, y) for x, y, *_ in each)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
+        parts.append(_text(edge + 10, ABOVE + 14 + 18 * n, name, colour=colour))
+    return _page(WIDE, HIGH, parts, f"{what} over {axis}")

@@ -314,8 +314,9 @@ def _in_processes(
     watch: Watch,
 ) -> Iterator[list[tuple[int, list[RunResult]]]]:
     """The batches of `execute` in `jobs` processes; a run that several cells ask for is one process's work."""
-    first_of: dict[tuple[str, str], int] = {}
-    own = [i for i in places if first_of.setdefault((chosen[i].recipe.name, chosen[i].recipe.hash()), i) == i]
+    first_of: dict[tuple[str, str, int], int] = {}
+    asked = {i: [(chosen[i].recipe.name, chosen[i].recipe.hash(), seed) for seed in todo[i]] for i in places}
+    own = [i for i in places if all(first_of.setdefault(run, i) == i for run in asked[i])]
     batches = _batches(chosen, own, lockstep)
     work = [[(chosen[i].recipe, seed) for i in batch for seed in todo[i]] for batch in batches]
     done = total - sum(len(todo[i]) for i in places)

@@ -264,8 +264,9 @@ def test_values_on_the_command_line(tmp_path):
     said = feduca_("run", *base, "--rounds", 1, "--out", tmp_path / "runs").stdout
     assert said.startswith("r2 of silos' own ")
     assert "there is no common test set" in said
-    table = feduca_("compare", *base, "--rounds", 1, "--out", tmp_path / "runs").stdout
-    assert "silos' own r2" in table
+    table = feduca_("compare", "quickstart", *base, "--rounds", 1, "--out", tmp_path / "runs").stdout
+    assert "silos' own" in table.splitlines()[0]
+    assert "r2" in table.splitlines()[1]
     shown = feduca_("partition", "--set", f"task.data={silos}", "--set", "task.metric=r2").stdout
     assert shown.splitlines()[1].split() == ["a", "30/10"]
 

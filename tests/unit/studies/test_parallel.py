@@ -73,8 +73,10 @@ def test_two_processes_write_the_summary_of_one(tmp_path):
     rows = []
     for jobs in ("1", "2"):
         words = ["compare", "clinics", "--rounds", "2", "--json", "--out", f"compared-{jobs}", "--jobs", jobs]
-        table = json.loads(feduca(*words, cwd=tmp_path).stdout)
-        rows.append([{k: v for k, v in row.items() if k not in ("seconds", "run_dir")} for row in table])
+        done = feduca(*words, "--set", "seeds=[0,1]", cwd=tmp_path)
+        assert ("round 2/2" in done.stderr) == (jobs == "1")  # rounds of other processes are not seen here
+        table = json.loads(done.stdout)
+        rows.append([{k: v for k, v in row.items() if k not in ("seconds", "run_dir", "run_dirs")} for row in table])
     assert rows[0] == rows[1]
 
 
