@@ -20,6 +20,7 @@ from chromium import browser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+OPTIONS = DOCS / "options.md"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 SOURCES = [*PAGES, *(p for p in (ROOT / "README.md",) if p.exists())]
 
@@ -178,38 +179,38 @@ def test_the_recipes_of_the_page_run_as_it_says(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "mine.html").is_file()
 
 
-def test_the_page_on_recipes_names_every_entry_there_is() -> None:
+def test_the_page_of_options_names_every_entry_there_is() -> None:
     from feduca.recipes.schema import Recipe
 
     tables: dict[str, set[str]] = {"": set()}
-    for table in re.findall(r"(?:^\|.*\n)+", (DOCS / "recipes.md").read_text(encoding="utf-8"), re.M):
+    for table in re.findall(r"(?:^\|.*\n)+", OPTIONS.read_text(encoding="utf-8"), re.M):
         head, _, *rows = table.splitlines()
         entries = {word for row in rows for word in re.findall(r"`([a-z0-9_]+)`", row.split("|")[1])}
         for name in re.findall(r"\[([a-z]+)\]", head) or [""]:
-            tables[name] = entries
+            tables.setdefault(name, set()).update(entries)
     for name, field in Recipe.model_fields.items():
         keys = getattr(field.annotation, "model_fields", {"name": None} if name == "mechanism" else None)
         if keys is None:
-            assert name in tables[""], f"docs/recipes.md lacks {name}"
+            assert name in tables[""], f"docs/options.md lacks {name}"
         else:
-            assert set(keys) <= tables[name], f"docs/recipes.md lacks {set(keys) - tables[name]} of [{name}]"
+            assert set(keys) <= tables[name], f"docs/options.md lacks {set(keys) - tables[name]} of [{name}]"
 
 
 def named(head: str) -> dict[str, str]:
-    """Rows by name of the table of docs/recipes.md whose first column is called `head`."""
-    text = (DOCS / "recipes.md").read_text(encoding="utf-8")
+    """Rows by name of the table of docs/options.md whose first column is called `head`."""
+    text = OPTIONS.read_text(encoding="utf-8")
     (table,) = re.findall(rf"^\| `{head}` \|.*\n\|-.*\n((?:\|.*\n)+)", text, re.M)
     return {row.split("`")[1]: row for row in table.splitlines()}
 
 
-def test_the_page_on_recipes_names_what_the_code_has() -> None:
+def test_the_page_of_options_names_what_the_code_has() -> None:
     from feduca.cli.catalogue import catalogue
     from feduca.tasks import data as datasets
     from feduca.tasks import models, task
     from feduca.tasks.engines import optimisers
     from feduca.tasks.models import resnet
 
-    entries, page = catalogue(), (DOCS / "recipes.md").read_text(encoding="utf-8")
+    entries, page = catalogue(), OPTIONS.read_text(encoding="utf-8")
     assert list(named("data")) == list(entries["data sets"]) == list(datasets.LOADERS) == list(datasets.FILES)
     assert list(named("model")) == list(entries["models"]) == list(models.NAMES)
     assert list(named("optimiser")) == list(entries["optimisers"]) == list(optimisers.OPTIMISERS)
@@ -238,8 +239,8 @@ def test_recipes_and_registries_offer_the_same_choices() -> None:
         (EngineTable, "precision", task.PRECISIONS),
     ):
         assert set(get_args(table.model_fields[key].annotation)) == set(names)
-    assert task.Settings().chunk == 10_000  # what docs/recipes.md and `feduca show` say of engine.chunk left unset
-    assert "10 000 unless set" in (DOCS / "recipes.md").read_text(encoding="utf-8")
+    assert task.Settings().chunk == 10_000  # what docs/options.md and `feduca show` say of engine.chunk left unset
+    assert "10 000 unless set" in OPTIONS.read_text(encoding="utf-8")
     assert EngineTable.model_fields["chunk"].description == "10000 examples at a time"
 
 
@@ -249,7 +250,7 @@ def test_the_classes_of_the_quickstart_are_as_the_page_says() -> None:
 
     task = experiment.make_task(config.load("quickstart"), 0)
     *most, last = task.about["classes_per_silo"]  # type: ignore[attr-defined]
-    said = " ".join((DOCS / "recipes.md").read_text(encoding="utf-8").split())
+    said = " ".join(OPTIONS.read_text(encoding="utf-8").split())
     assert f"ten silos train with {', '.join(map(str, most))} and {last} classes" in said
 
 
