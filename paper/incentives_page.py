@@ -1,4 +1,4 @@
-"""The tables of docs/incentives.md, from the committed summary: `python -m paper.incentives_page [RESULTS [TARGET]]`.
+"""The tables of docs/incentives.md, from the committed summary: `python -m paper.incentives_page [RESULTS [TARGET ...]]`.
 
 Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
 """
@@ -111,4 +111,4 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main("incentives_page", "The tables of docs/incentives.md.", "docs/incentives.md", write)
+    main("incentives_page", "The tables of docs/incentives.md.", ["docs/incentives.md"], write)

@@ -19,6 +19,7 @@ All of it is computed on sketches: LENGTH sums of the trained entries with rando
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -179,9 +180,15 @@ def _silos(history: Mapping[str, Array], asked: Announcements) -> int:
     return len(asked.clients) if known is None else len(known)
 
 
+@functools.lru_cache(maxsize=4)
+def _coins(seed: int, size: int) -> Floats:
+    """A fair sign for every entry: the same in every round, so drawn once."""
+    return np.where(stream(seed, "sketch").random(size) < 0.5, -1.0, 1.0)
+
+
 def _signs(seed: int, models: Array, travels: Bools | None, parameters: int | None) -> Floats:
     size = models.shape[1]
-    signs = np.where(stream(seed, "sketch").random(size) < 0.5, -1.0, 1.0)
+    signs = _coins(seed, size).copy()
     signs[size if parameters is None else parameters :] = 0
     return signs if travels is None else signs * travels
 

@@ -917,11 +917,12 @@ def test_the_small_recipes_hold_what_they_say():
 
 def test_the_page_shows_what_the_summaries_say():
     root = Path(__file__).parents[3]
-    page = (root / "docs" / "offers.md").read_text()
-    today = offers_page.filled(page, lambda name: offers_page.block(name, root / "results"))
-    assert today == page  # else: python -m paper.offers_page
-    assert page.count("<!-- table ") == 7
-    assert "| least-concession, ties by loss |" in page
+    pages = [(root / name).read_text() for name in offers_page.PAGES]
+    for page in pages:
+        today = offers_page.filled(page, lambda name: offers_page.block(name, root / "results"))
+        assert today == page  # else: python -m paper.offers_page
+    assert sum(page.count("<!-- table ") for page in pages) == 8
+    assert any("| least-concession, ties by loss |" in page for page in pages)
     empty = offers_page.filled(
         "<!-- table offers:main -->\nold\n<!-- end -->", lambda name: offers_page.block(name, root / "nowhere")
     )
