@@ -6,7 +6,8 @@ PAGE = "#131416"  # the documentation's own in the dark
 DARK = {  # a colour as it is drawn, and what it becomes on a dark page; others are bright enough for both
     "#ffffff": PAGE,
     "#222222": "#e2e5e9",
-    "#33383e": "#c4cad1",
+    "#33383e": "#c6cdd5",
+    "#9c2f70": "#cc79a7",
     "#0072b2": "#5f8bff",
     "#6b6b6b": "#a0a6ad",
     "#8a7a00": "#b5a42c",
