@@ -64,6 +64,8 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     said, letter = c.reason[k], c.status[k]
     if letter == "a":
         return Reason("It did not answer in this round.", _told(said, "absent"))
+    if "without standing: " in said:
+        return Reason(f"What it sent was not counted: it {said.partition('without standing: ')[2]}.", said)
     if letter == "r":
         return Reason("The server refused what it sent.", _told(said, "refused"))
     if letter == "l":
