@@ -65,7 +65,9 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     if letter == "a":
         return Reason("It did not answer in this round.", _told(said, "absent"))
     if "without standing: " in said:
-        return Reason(f"What it sent was not counted: it {said.partition('without standing: ')[2]}.", said)
+        because = said.partition("without standing: ")[2]
+        who = "" if because.startswith("what it sent") else "it "
+        return Reason(f"The server did not count its update: {who}{because}.", said)
     if letter == "r":
         return Reason("The server refused what it sent.", _told(said, "refused"))
     if letter == "l":

@@ -142,7 +142,7 @@ def test_a_threshold_is_told_in_percent_and_its_figures_stay_at_hand(tmp_path: P
         ("", "absent", "It did not answer in this round."),
         ("norm 9.0 is beyond 5.0", "refused", "The server refused what it sent."),
         ("refused: without standing: lost its standing in round 4, and has not yet made up for it", "refused",
-         "What it sent was not counted: it lost its standing in round 4, and has not yet made up for it."),
+         "The server did not count its update: it lost its standing in round 4, and has not yet made up for it."),
         ("no point on the way beat its own model: accuracy 0.9048", "declined",
          "No mixture with the shared model beats its own model, right in 19 of 21 cases."),
         ("joins always", "joined",
