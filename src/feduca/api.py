@@ -103,8 +103,9 @@ def _found(path: Path) -> RunResult:
     result = runs.load(path)
     point, _ = checkpoint.newest(path / "checkpoint", checkpoint.read)
     state = getattr(point, "state", None)
-    at_hand = state is not None and state.round == len(result.rounds) + 1
-    return replace(result, theta=state.theta) if at_hand else result
+    if state is None or state.round != len(result.rounds) + 1:
+        return result
+    return replace(result, theta=state.theta)
 
 
 def _single(

@@ -53,8 +53,8 @@ def estimate(value: Mapping[str, Number], sign: bool = False) -> str:
 
 def screen(stream: TextIO | None = None) -> int | None:
     """How many columns the terminal has that a stream (stdout) is; None where it is none, and lines may have any length."""
-    stream = sys.stdout if stream is None else stream
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    stream = stream or sys.stdout
+    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def folded(text: str, width: int | None, indent: int = 2) -> str:
