@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import UninitializedParameter
 
 from feduca.core.rng import stream
 from feduca.errors import ConfigError, DataError, FeducaError, shown
@@ -431,12 +431,7 @@ def _whole(make: Callable[[], nn.Module], pool: Pool) -> Callable[[], nn.Module]
     @functools.wraps(make)
     def made() -> nn.Module:
         module = make()
-        lazy: list[Any] = (
-            [part for part in module.modules() if isinstance(part, LazyModuleMixin)]
-            if isinstance(module, nn.Module)
-            else []
-        )
-        if any(part.has_uninitialized_params() for part in lazy):
+        if isinstance(module, nn.Module) and any(isinstance(p, UninitializedParameter) for p in module.parameters()):
             training = module.training
             with torch.no_grad():
                 module.cpu().eval()(_sample(pool))
