@@ -33,39 +33,45 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
     return found
 
 
+def built(target: Path, scratch: Path) -> Path:
+    """The documentation in a folder, warnings as errors."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(scratch), str(DOCS)]
+    done = subprocess.run([*command, str(target)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
 @pytest.mark.slow
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     """Into build/docs, where it can be looked at afterwards."""
-    target = ROOT / "build" / "docs"
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path), str(DOCS)]
-    done = subprocess.run([*command, str(target)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    target = built(ROOT / "build" / "docs", tmp_path)
     for page in PAGES:
-        built = target / page.relative_to(DOCS).with_suffix(".html")
-        assert built.is_file(), f"{page} is not part of the documentation"
+        assert (target / page.relative_to(DOCS).with_suffix(".html")).is_file(), (
+            f"{page} is not part of the documentation"
+        )
 
 
 LONG = {"api.html"}  # docstrings, one after another: looked up, not read
 
 
 @pytest.mark.slow
-def test_every_page_is_short_and_nothing_is_cut_off() -> None:
+def test_every_page_is_short_and_nothing_is_cut_off(tmp_path: Path) -> None:
     """At most eight screens of 1400 x 900; on a telephone, light and dark, no page scrolls sideways and every picture loads."""
-    target, wrong = ROOT / "build" / "docs", []
+    wrong = []
     with browser() as chromium:
+        target = built(tmp_path / "html", tmp_path / "scratch")
         wide = chromium.new_page(viewport={"width": 1400, "height": 900})
         narrow = [chromium.new_page(viewport={"width": 390, "height": 844}, color_scheme=c) for c in ("light", "dark")]
         for page in PAGES:
-            built = target / page.relative_to(DOCS).with_suffix(".html")
-            assert built.is_file(), "build the documentation first: make docs"
-            wide.goto(built.as_uri())
+            file = target / page.relative_to(DOCS).with_suffix(".html")
+            wide.goto(file.as_uri())
             screens = wide.evaluate("document.documentElement.scrollHeight") / 900
-            if screens > 8 and built.name not in LONG:
+            if screens > 8 and file.name not in LONG:
                 wrong.append(f"{page.relative_to(DOCS)}: {screens:.1f} screens")
             broken = wide.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
             wrong += [f"{page.relative_to(DOCS)}: {source} does not load" for source in broken]
             for view in narrow:
-                view.goto(built.as_uri())
+                view.goto(file.as_uri())
                 if (across := view.evaluate("document.documentElement.scrollWidth")) > 390:
                     wrong.append(f"{page.relative_to(DOCS)}: {across} pixels wide on a telephone")
     assert wrong == []
