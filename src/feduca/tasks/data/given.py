@@ -102,6 +102,8 @@ def _number(parts: dict[tuple[str, str], Part], classes: int | None) -> tuple[st
         where = next(name or "the global test set" for (name, _), part in parts.items() if part.y.dtype.kind in "US")
         raise DataError(f"labels are words in {where} and numbers elsewhere: give all of them alike")
     whole = [part.y for part in parts.values() if part.y.dtype.kind in "biuf" and part.y.size]
+    if not whole:
+        return None  # what they are instead is refused where parts are checked
     least, most = min(y.min() for y in whole), max(y.max() for y in whole)
     if least == 1 and classes is not None and most == classes:
         for key, part in parts.items():
