@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,7 +31,9 @@ from feduca.cli.options import (
     say,
 )
 from feduca.errors import InputError
-from feduca.recipes.schema import Recipe
+
+if TYPE_CHECKING:
+    from feduca.recipes.schema import Recipe
 
 
 def compare(

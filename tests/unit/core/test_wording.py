@@ -61,6 +61,6 @@ def test_on_a_narrow_screen_labels_and_figures_go_on_below_and_no_number_is_brok
     )
     assert all(len(line) <= 26 for line in narrow.splitlines())
     assert {"90.7", "100.0", "+34.7"} <= set(narrow.split())
-    assert narrow.count("a" * 10) == 3  # 10 + 2 + 5 + 2 + 10 columns are more than 26, so every figure has a table
+    assert narrow.count("a" * 10) == 3  # in as many tables as it takes
     assert wording.folded("one two three", 8).splitlines() == ["one two", "  three"]
     assert wording.folded("one two three", None) == "one two three"
