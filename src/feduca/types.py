@@ -108,7 +108,8 @@ class Task(Protocol):
         """All entries of theta.
 
         A task may also have `parameter_names`, a mapping from the names of theta's parts, in order, to their sizes; a recipe that
-        shares only a part of the model asks for it. `norm_names` are those of normalisation layers.
+        shares only a part of the model asks for it. `norm_names` are those of normalisation layers, `frozen_names` those of
+        parameters that are not trained and do not travel.
         """
         ...
 

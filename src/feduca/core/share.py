@@ -50,8 +50,9 @@ class Share:
 
 
 def share_of(wanted: str | Sequence[str], task: object) -> Share | None:
-    """What `wanted` means for the models of `task`; None where everything travels."""
-    if wanted == "all":
+    """What `wanted` means for the models of `task`; None where everything travels. What is frozen never does."""
+    frozen = set(getattr(task, "frozen_names", ()))
+    if wanted == "all" and not frozen:
         return None
     sizes: Mapping[str, int] | None = getattr(task, "parameter_names", None)
     if sizes is None:
@@ -60,8 +61,11 @@ def share_of(wanted: str | Sequence[str], task: object) -> Share | None:
             " set share = 'all'"
         )
     names = list(sizes)
-    if isinstance(wanted, str) and wanted in PRESETS:
-        private = set(_private(wanted, names, getattr(task, "norm_names", None)))
+    if wanted == "all":
+        travels = [True] * len(names)
+    elif isinstance(wanted, str) and wanted in PRESETS:
+        moving = [name for name in names if name not in frozen]  # theta ends with what is frozen, a model need not
+        private = set(_private(wanted, moving, getattr(task, "norm_names", None)))
         travels = [name not in private for name in names]
         if all(travels):
             raise ConfigError(
@@ -76,6 +80,7 @@ def share_of(wanted: str | Sequence[str], task: object) -> Share | None:
                     f"share has the pattern {pattern!r}, which fits no parameter: the model has {_some(names)}; presets are"
                     f" {', '.join(PRESETS)}"
                 )
+    travels = [yes and name not in frozen for name, yes in zip(names, travels)]
     if not any(travels):
         raise ConfigError(
             f"share is {_shown(wanted)}, which shares nothing: the model has {_some(names)}; share some of them"

@@ -171,6 +171,11 @@ class TorchTask:
         stems = {name for name, part in self.engine.module.named_modules() if isinstance(part, NORMS)}
         return tuple(name for name in self.layout.names if name.rpartition(".")[0] in stems)
 
+    @property
+    def frozen_names(self) -> tuple[str, ...]:
+        """Parameters that are not trained, and therefore never travel."""
+        return tuple(name for name, part in self.engine.module.named_parameters() if not part.requires_grad)
+
     @cached_property
     def trains_together(self) -> bool:
         """Whether clients of several federations may train in one call: not where what one draws depends on the others."""

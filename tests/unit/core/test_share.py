@@ -26,8 +26,9 @@ BASE = {"rounds": 4, "task.clients": 4, "local.epochs": 1, "local.batch_size": 1
 
 
 class Named:
-    def __init__(self, *names: str, norm_names=None):
+    def __init__(self, *names: str, norm_names=None, frozen_names=()):
         self.parameter_names = {name: i + 1 for i, name in enumerate(names)}
+        self.frozen_names = frozen_names
         if norm_names is not None:
             self.norm_names = norm_names
 
@@ -59,6 +60,20 @@ def test_what_the_words_mean(wanted, private):
 def test_everything_is_no_share_at_all():
     assert share_of("all", object()) is None
     assert share_of("*", NET) is None
+
+
+def test_what_is_frozen_stays_where_it_is():
+    net = Named("conv.weight", "fc.weight", "fc.bias", frozen_names=("conv.weight",))
+    for wanted, names in (
+        ("all", ("fc.weight", "fc.bias")),
+        ("but-bias", ("fc.weight",)),
+        (["*"], ("fc.weight", "fc.bias")),
+    ):
+        share = share_of(wanted, net)
+        assert share.names == names
+        assert not share.mask[0]
+    with pytest.raises(ConfigError, match="shares nothing"):
+        share_of("body", net)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +111,25 @@ def test_a_torch_task_names_its_parts_and_its_norms():
     share = share_of("body", task)
     assert isinstance(share.completed(task.init(0), torch.ones(2, task.size), np.array([True, False])), torch.Tensor)
     assert [name for name in task.parameter_names if name not in share.names] == ["3.weight", "3.bias"]
+
+
+def test_of_a_half_frozen_network_only_what_trains_is_sent():
+    def module():
+        net = nn.Sequential(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 10))
+        net[0].requires_grad_(False)
+        return net
+
+    task = feduca.tasks.build_task(clients=2, model=module)
+    trained = 6 * 10 + 10
+    assert (task.parameters, task.frozen_names) == (trained, ("0.weight", "0.bias"))
+    settings = {"mechanism.name": "fedavg", "participation.rule": "always", "rounds": 2, "task.clients": 2}
+    result = feduca.run({}, settings, task=task)
+    assert [record["bytes_up"] // (4 * trained) for record in result.rounds] == [
+        2,
+        2,
+    ]  # two silos; what they tell is less
+    assert torch.equal(torch.as_tensor(result.theta)[trained:], task.init(0)[trained:])
+    assert share_of("but-bias", task).names == ("2.weight",)
 
 
 def test_the_default_changes_no_name():
