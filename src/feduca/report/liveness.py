@@ -33,7 +33,7 @@ def _held(folder: Path) -> bool:
     """Whether a process of this machine is seen to hold the folder's lock."""
     try:
         lock = (folder / LOCK).stat(follow_symlinks=False)
-        listed = LOCKS.read_text()
+        listed = LOCKS.read_text(encoding="utf-8")
     except OSError:
         return False
     where = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"

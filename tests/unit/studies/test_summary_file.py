@@ -116,7 +116,7 @@ def test_the_page_says_what_was_changed(tmp_path):
         "feduca reproduce delta --only delta=1 --set rounds=1 --set local.lr=0.05 --set utility.metric=loss"
         " --set 'reporting.clients=[0,1]' --set seeds=[0]"
     ]
-    text = page.page({"delta": cells})
+    text = page.pages({"delta": cells})["paper/delta.md"]
     assert ", 1 rounds, 1 seed, with rounds=1 local.lr=0.05 utility.metric=loss reporting.clients=[0,1]." in text
 
 
