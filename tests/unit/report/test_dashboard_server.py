@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import json
+import os
 import socket
 import struct
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +18,7 @@ pytest.importorskip("altair")
 
 from feduca.report.dashboard import server as dashboards
 from feduca.report.dashboard.server import Dashboard
+from feduca.report.reading import RunReader
 
 
 @pytest.fixture
@@ -95,3 +100,39 @@ def test_connections_are_bounded(serve, monkeypatch):
         connection.close()
     time.sleep(0.3)
     assert ask(dashboard, b"GET /list.json HTTP/1.1").startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_file_that_vanishes_between_two_looks_prints_nothing(serve, tmp_path, monkeypatch, capfd):
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    for name, content in (("status.json", '{"schema": 2, "state": "running"}'), ("config.toml", 'name = "x"')):
+        (run / name).write_text(content)
+    (run / ".status.json.part").write_text("")
+    dashboard = serve()
+
+    @contextlib.contextmanager
+    def listed(path):
+        """The folder's entries, of which one is gone by the time somebody asks for it."""
+        with os.scandir(path) as entries:
+            found = list(entries)
+        (path / ".status.json.part").unlink()
+        yield found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dashboards, "os", SimpleNamespace(scandir=listed))
+        body = ask(dashboard, b"GET /list.json HTTP/1.1").partition(b"\r\n\r\n")[2]
+    (row,) = json.loads(body)["runs"]
+    assert row["name"] == "x"
+    assert "error" not in row
+    new = RunReader._new
+
+    def gone(reader, name):
+        found = new(reader, name)
+        if name == "config.toml":
+            (run / name).unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(RunReader, "_new", gone)
+    body = ask(dashboard, b"GET /run/runs%2Fone/data.json HTTP/1.1").partition(b"\r\n\r\n")[2]
+    assert "config.toml" in json.loads(body)["error"]
+    assert capfd.readouterr().err == ""

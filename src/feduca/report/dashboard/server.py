@@ -7,6 +7,7 @@ it prints.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -16,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from stat import S_ISREG
@@ -85,7 +86,7 @@ class Source:
                     changed |= reader.refresh()
                 if changed:
                     self._set(page_data([reader.run for reader in self._readers]))
-            except InputError as error:
+            except (InputError, OSError) as error:  # a file may vanish between a look and the next
                 self._readers = []
                 self._set({"error": str(error)})
             version = f"{self._start}-{self._version}"
@@ -175,8 +176,7 @@ class Dashboard:
     def _row(self, key: str, path: Path) -> dict[str, Any]:
         """A run in a list. Files are read again when they have changed, or while somebody may be writing them."""
         try:
-            seen = [(entry.name, entry.stat(follow_symlinks=False)) for entry in sorted(os.scandir(path), key=str)]
-            version = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in seen if S_ISREG(stat.st_mode))
+            version = tuple(_plain_files(path))
             known, row = self._rows.get(key, (None, {}))
             if known != version or row["state"] == "running":
                 row = _row(key, path)
@@ -184,6 +184,16 @@ class Dashboard:
             return row | {"age": round(max(0.0, time.time() - max(at for _, at, _ in version) / 1e9))}
         except (InputError, OSError, ValueError) as error:
             return {"key": key, "error": text(error), "state": "unreadable"}
+
+
+def _plain_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Names, times and sizes; a file that vanishes while we look, as a part does when it is whole, is left out."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            with contextlib.suppress(FileNotFoundError):
+                stat = entry.stat(follow_symlinks=False)
+                if S_ISREG(stat.st_mode):
+                    yield entry.name, stat.st_mtime_ns, stat.st_size
 
 
 def _row(key: str, path: Path) -> dict[str, Any]:
