@@ -136,7 +136,7 @@ class RunResult:
                 with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
                     writer = csv.DictWriter(file, columns, extrasaction="ignore")
                     writer.writeheader()
-                    writer.writerows(rows)
+                    writer.writerows({key: _inert(value) for key, value in row.items()} for row in rows)
                 written.append(folder / f"{name}.csv")
         except OSError as error:
             raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder with -o") from None
@@ -206,6 +206,11 @@ def _of(values: Any, k: int) -> float | None:
 
 def _mean(values: Any) -> float | None:
     return None if values is None else mean([float("nan") if value is None else value for value in values])
+
+
+def _inert(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: silos choose their names and reasons themselves."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _frame(rows: list[Any], what: str) -> Any:

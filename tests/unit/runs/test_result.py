@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,6 +85,15 @@ def test_records_as_csv(result, tmp_path, capsys):
         "choose another folder"
         in command("export", str(result.run_dir), "-o", str(tmp_path / "file"), "--csv", capsys=capsys)[2]
     )
+
+
+def test_no_cell_is_a_formula_and_a_comma_stays_in_its_cell(result, tmp_path):
+    names = ['=HYPERLINK("http://x")', "a, b", "-2+3", "@x"]
+    replace(result, silos=names).to_csv(tmp_path)
+    with (tmp_path / "clients.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["silo"] for row in rows[:4]] == ["'" + names[0], "a, b", "'-2+3", "'@x"]
+    assert [float(row["r2"] or 0) for row in rows] == [x or 0 for record in result.clients for x in record["r2"]]
 
 
 def test_what_is_read_back_shows_the_same(result):
