@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+from feduca.errors import RunError
 from feduca.recipes.schema import Recipe
 
 Job = tuple[Recipe, int]  # with its seed
@@ -23,6 +25,11 @@ def finish(batches: Sequence[Sequence[Job]], out: str | Path, jobs: int, lockste
         for done in as_completed(todo):
             done.result()
             yield todo[done]
+    except BrokenProcessPool:
+        raise RunError(
+            "a process that computed runs was killed, perhaps for want of memory; repeat the command, which goes on where runs"
+            f" ended, with fewer --jobs than {jobs}"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -80,6 +80,19 @@ def test_two_processes_write_the_summary_of_one(tmp_path):
     assert rows[0] == rows[1]
 
 
+def test_a_process_that_is_killed_is_told_in_a_line(tmp_path):
+    (tmp_path / "dies.py").write_text(
+        "import multiprocessing, os\nif multiprocessing.parent_process() is not None:\n    os._exit(9)\n" + MINE
+    )
+    command = [sys.executable, "-m", "feduca", "compare", "clinics", "--rounds", "1", "--jobs", "2"]
+    done = subprocess.run(
+        [*command, "--import", "dies.py", "--out", "runs"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("feduca: a process that computed runs was killed")
+    assert "Traceback" not in done.stderr
+
+
 def test_time_left_is_told_once_something_is_done(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("feduca.cli.progress.time.monotonic", lambda: now[0])
