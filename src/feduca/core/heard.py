@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from feduca.types import Array, Floats, Ints, Reports
+from feduca.types import JOINED, REFUSED, Array, Floats, Ints, Reports
 
 LOSS = "train_loss"
 
@@ -36,8 +36,12 @@ def of_round(
 
 
 def validation_loss(reports: Reports, n: int, all_tell: bool) -> Floats:
-    """Of the model that was announced, on silos' own validation data; NaN for decliners where these do not tell."""
-    loss = np.where(reports.joined | all_tell, reports.measurements.global_.loss, np.nan)
+    """Of the model that was announced, on silos' own validation data; NaN for decliners where these do not tell.
+
+    And for whoever was refused: without standing a silo is sent an older model, so that is what its loss is of.
+    """
+    told = np.array([status != REFUSED and (all_tell or status == JOINED) for status in reports.status], bool)
+    loss = np.where(told, reports.measurements.global_.loss, np.nan)
     return spread(loss, reports.clients, n)
 
 

@@ -149,8 +149,9 @@ def admit(server: Server, state: ServerState, asked: Announcements, reports: Rep
         return state, admitted
     without = limited(state.history, len(state.examples)) > 0  # when they were asked
     travels = None if server.share is None else server.share.mask
+    claimed = np.isin(admitted.reports.clients, reports.clients[reports.joined])
     history = server.standing.judge(
-        state.history, asked, admitted.reports, reports.joined, server.seed, travels, server.parameters
+        state.history, asked, admitted.reports, claimed, server.seed, travels, server.parameters
     )
     state = replace(state, history={**state.history, **history})
     why = server.standing.reasons(history)
@@ -167,7 +168,7 @@ def _believed(
     server: Server, state: ServerState, asked: Announcements, reports: Reports
 ) -> tuple[ServerState, Admitted]:
     """What the gate and the checks behind it let through."""
-    gone = roster.departed(state)[reports.clients] & reports.joined
+    gone = np.isin(reports.clients, np.flatnonzero(roster.departed(state))) & reports.joined
     if gone.any():
         reports = refuse(asked, reports, ["has left for good" if out else "" for out in gone])
     if server.gate is None:

@@ -69,7 +69,7 @@ class Work:
         for row, k in enumerate(clients):
             if reports.joined[row]:
                 self._look({name: column[k : k + 1] for name, column in past.items()}, told[row], moved[row])
-            elif len(claimed) == len(clients) and claimed[row]:  # refused: as good as nothing
+            elif claimed[row]:  # refused: as good as nothing
                 past["copies"][k] += 1
                 past["lapses"][k] = min(past["lapses"][k] + 1, 2 * self.patience)
             elif reports.status[row] not in (ABSENT, REFUSED):

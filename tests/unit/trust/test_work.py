@@ -130,6 +130,18 @@ def test_who_works_again_comes_back():
     assert Work().standing(history)[-1] == 1
 
 
+def test_answers_under_a_number_of_nobodys_or_of_anothers_excuse_nobody_else():
+    experiment = build(load(BASE, ON), 0, NumpyTask(4))
+    state = loop.begin(experiment.server, experiment.theta, np.full(4, 10))
+    told = loop.announce(experiment.server, state)
+    more = replace(told, clients=np.array([0, 99, 1, 2, 3, 3]))
+    reports = silent(more, JOINED, "", experiment.server.family.size)
+    reports = replace(reports, theta=np.full((6, len(experiment.theta)), np.nan))  # refused, all of them
+    after, admitted = loop.admit(experiment.server, state, told, reports)
+    assert admitted.reports.status == [REFUSED] * 3
+    assert after.history["work_lapses"].tolist() == [1, 1, 1, 0]  # under which name silo 3 spoke is not known
+
+
 def test_lapses_by_hand():
     work, x = Work(patience=2), np.arange(1.0, SIZE + 1)
     a = asked(x, 1)
