@@ -25,4 +25,4 @@ def text(recipe: Recipe) -> str:
 
 def _meaning(table: Any, key: str) -> str:
     said = type(table).model_fields[key].description if isinstance(table, BaseModel) else "see the method's page"
-    return said or "see docs/recipes.md"
+    return said or "see docs/options.md"
