@@ -1,7 +1,9 @@
 """Runs of a task of one's own: their names, what they record, and the same from the command line."""
 
+import functools
 import json
 import shutil
+import sys
 import tomllib
 
 import numpy as np
@@ -77,6 +79,66 @@ def test_a_run_is_named_after_what_its_task_computes(tmp_path):
     assert run_dir(build_own_task(moved), tmp_path / "runs") == names["mlp"]
     assert run_dir(build_own_task(silos, model=small), tmp_path / "runs") == names["a module"]
     assert run_dir(NumpyTask(3), tmp_path / "runs") == names["numpy"]
+
+
+SCALE = 1.0
+
+
+def scaled(k, weights=None):
+    def score(outputs, targets):
+        return float((outputs.argmax(1) == targets).mean()) * k * SCALE * (1 if weights is None else weights.sum())
+
+    return score
+
+
+class Scaled(nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.layer, self.k = nn.Linear(2, 2), k
+
+    def before(self, x):
+        return x * self.k
+
+    def forward(self, x):
+        return self.layer(self.before(x))
+
+
+class Other(Scaled):
+    def before(self, x):
+        return x / self.k
+
+
+Other.__name__ = "Scaled"
+
+
+def test_a_task_that_refers_to_something_else_is_another(tmp_path, monkeypatch):
+    """Or a run of the one would be read back as the other's."""
+    silos = write_silos(tmp_path / "silos")
+
+    def name(**own):
+        return build_own_task(silos, **own).fingerprint()
+
+    assert name(metric=scaled(1)) == name(metric=scaled(1))
+    assert name(model=lambda: Scaled(1)) == name(model=lambda: Scaled(1))
+    told = [
+        name(metric=scaled(1)),
+        name(metric=scaled(2)),
+        name(metric=scaled(1, np.ones(2))),
+        name(metric=scaled(1, np.zeros(2))),
+        name(metric=functools.partial(score_of, 1)),
+        name(metric=functools.partial(score_of, 2)),
+        name(model=lambda: Scaled(1)),
+        name(model=lambda: Scaled(2)),
+        name(model=lambda: Other(1)),
+        name(loss=nn.CrossEntropyLoss(reduction="none")),
+        name(loss=nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1)),
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 2.0)
+    assert len({*told, name(metric=scaled(1))}) == len(told) + 1
+
+
+def score_of(k, outputs, targets):
+    return float((outputs.argmax(1) == targets).mean()) * k
 
 
 def test_what_is_recorded_is_what_was_used(tmp_path):
