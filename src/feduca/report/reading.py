@@ -253,6 +253,7 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
+DEEPEST = 20  # tables in tables of a configuration
 TAIL = 256 * 1024  # bytes of a run's rounds that a list reads
 
 
@@ -275,11 +276,19 @@ def glance(path: Path) -> Run:
 
 def _toml(path: Path, source: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(source)
+        tree = tomllib.loads(source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(
             f"{path}/config.toml is not TOML ({text(error)}); give a directory that `feduca run` wrote"
         ) from None
+    level: list[Any] = [tree]
+    for _ in range(DEEPEST):  # a key with dots nests without end, and whoever walks the tree would not come back
+        level = [value for table in level if isinstance(table, dict) for value in table.values()]
+    if any(isinstance(value, dict) for value in level):
+        raise InputError(
+            f"{path}/config.toml has tables more than {DEEPEST} deep; give a directory that `feduca run` wrote"
+        )
+    return tree
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def _installed(module: str | None) -> bool:
     """Whether a module is of Python or of an installed package, whose version is no matter of the task's."""
     root = (module or "").partition(".")[0]
     where = getattr(sys.modules.get(root), "__file__", None) or ""
-    return root in sys.stdlib_module_names or "site-packages" in where or "dist-packages" in where
+    return root != "__main__" and (
+        root in sys.stdlib_module_names or "site-packages" in where or "dist-packages" in where
+    )
 
 
 def _code(function: Callable, seen: Set[int] = frozenset()) -> str:
@@ -136,7 +138,8 @@ def _told(value: Any, seen: Set[int]) -> str:
     if isinstance(value, tuple):
         return repr([_told(one, seen) for one in value]) if value else ""
     if isinstance(value, Tensor):
-        return f"{value.dtype} {list(value.shape)} {_tensor(value.detach())}"
+        whole = value.detach().double() if value.is_floating_point() else value.detach()  # numpy lacks some types
+        return f"{value.dtype} {list(value.shape)} {_tensor(whole)}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype} {list(value.shape)} {_sha(value.tobytes())}"
     if isinstance(value, functools.partial):

@@ -127,6 +127,7 @@ def test_a_line_without_bounds_is_refused_in_one_line(damaged: Path, name: str) 
     ("name", "content", "said"),
     [
         ("config.toml", "a = [", "is not TOML"),
+        ("config.toml", f"{'a.' * 5000}a = 1", "more than 20 deep"),
         ("env.json", "[]", "is not a JSON object"),
         ("status.json", "{", "is not a JSON object"),
         ("config.toml", "a = 1 # " + "x" * 3_000_000, "bytes"),
