@@ -240,6 +240,12 @@ class Recipe(Table):
                 raise ConfigError(
                     f"conduct.{key} is {value!r} with conduct.kind {c.kind!r}, which has no use for it; use conduct.kind = {can}"
                 )
+        name = self.mechanism["name"]
+        if self.standing.kind == "work" and hasattr(mechanisms.registry[name], "control"):
+            raise ConfigError(
+                f"standing.kind is 'work' with mechanism.name {name!r}, whose control variates take out of updates what"
+                " answers to the model: honest silos would lose their standing; use standing.kind = 'off', or another mechanism"
+            )
         if self.standing.kind == "off":
             for key, value in self.standing.model_dump(exclude={"kind"}).items():
                 if value != StandingTable.model_fields[key].default:

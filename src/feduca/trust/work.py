@@ -43,9 +43,7 @@ DECLINED = 0.25  # of a lapse is forgotten with a declined round
 @dataclass(frozen=True)
 class Work:
     patience: int = 3  # lapses that cost a silo its standing
-    window: int = (
-        8  # rounds in which an answer is looked for; before half of them have been seen nothing is said about it
-    )
+    window: int = 10  # rounds in which an answer is looked for; before half of them are seen nothing is said about it
     answer: float = 0.02  # mean cosine that is an answer
 
     def judge(

@@ -215,7 +215,7 @@ OTHERS = [
     {"offer.kind": "best-mixture", "offer.train_from": "consensus"},
     {"offer.kind": "stack", "participation.against": "outside"},
     {"share": ["body.*"], "memory.kind": "model"},
-    {"mechanism.name": "scaffold"},
+    {"mechanism.name": "feddyn"},
     {"mechanism.name": "ditto", "memory.kind": "none"},
 ]
 
@@ -339,6 +339,10 @@ def test_a_deployment_keeps_standing_as_the_simulation_does(tmp_path):
         ({"standing.kind": "work", "standing.window": 1}, r"standing\.window"),
         ({"conduct.after": 3}, r"conduct\.after is 3 with conduct\.kind 'honest'"),
         ({"conduct.kind": "copy", "conduct.clients": [1]}, "name two silos or more"),
+        (
+            ON | {"mechanism.name": "scaffold", "memory.kind": "none"},
+            "with mechanism.name 'scaffold', whose control variates",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings, said):
