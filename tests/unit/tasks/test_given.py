@@ -70,6 +70,20 @@ def test_labels_from_one_words_and_a_declared_number():
     assert worded.describe()["labels"] == ["high", "low", "middle"]
     assert feduca.own_task(relabelled(lambda y: words[y].astype(object))).fingerprint() == plain.fingerprint()
     assert feduca.own_task(SILOS, classes=10).describe()["classes"] == 10
+    spelt = feduca.own_task(relabelled(lambda y: words[y].astype(bytes)))
+    assert (spelt.fingerprint(), spelt.describe()["labels"]) == (plain.fingerprint(), ["high", "low", "middle"])
+
+
+def test_tensors_of_half_precision_are_taken_as_they_are():
+    def halved(dtype):
+        silos = {n: tuple(torch.from_numpy(a) for a in arrays) for n, arrays in SILOS.items()}
+        return {n: tuple(a.to(dtype) if i % 2 == 0 else a for i, a in enumerate(s)) for n, s in silos.items()}
+
+    whole = {
+        n: tuple(a.float() if i % 2 == 0 else a for i, a in enumerate(s)) for n, s in halved(torch.bfloat16).items()
+    }
+    assert feduca.own_task(halved(torch.bfloat16)).fingerprint() == feduca.own_task(whole).fingerprint()
+    assert feduca.own_task(halved(torch.float16)).fingerprint() != feduca.own_task(whole).fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +91,7 @@ def test_labels_from_one_words_and_a_declared_number():
     [
         (np.zeros((3, 2)), {}, r"the silos are an array of shape \(3, 2\): give a mapping from silos' names"),
         ([1, 2], {}, "the silos are list"),
+        (relabelled(lambda y: np.where(y > 1, np.inf, y + 1.0)), {}, "a missing or infinite value in its targets"),
         ({}, {}, "there are no silos"),
         ({3: SILOS["north"]}, {}, "a silo is called 3"),
         ({"a": SILOS["north"][:3]}, {}, "silo a is given 3 entries"),

@@ -70,10 +70,14 @@ def _pairs(where: str, arrays: Any, lengths: tuple[int, ...]) -> list[Part]:
 
 def _array(where: str, value: Any) -> np.ndarray:
     if hasattr(value, "detach"):  # a torch tensor
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        value = (
+            value.float() if value.is_floating_point() and value.itemsize < 4 else value
+        ).numpy()  # numpy lacks some
     try:
         found = np.asarray(value)
-    except ValueError:  # rows of different lengths
+        found = np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found
+    except ValueError:  # rows of different lengths, or bytes that are no words
         raise DataError(f"{where} has {_what(value)} that is no array: give numbers in rows of one length") from None
     return found.astype(str) if found.dtype.kind == "O" and all(isinstance(v, str) for v in found.flat) else found
 
@@ -109,7 +113,7 @@ def _number(parts: dict[tuple[str, str], Part], classes: int | None) -> tuple[st
         for key, part in parts.items():
             parts[key] = Part(part.x, part.y - 1)
         return tuple(str(k + 1) for k in range(classes))
-    if least == 1 and most == round(float(most)) and classes is None and most > 1:
+    if least == 1 and float(most).is_integer() and classes is None and most > 1:
         raise DataError(
             f"labels run from 1 to {most:g}, and none is 0: say classes={most:g} if the first class is 1, or"
             f" classes={most + 1:g} if it is 0 and nobody has it"
