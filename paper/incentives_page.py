@@ -35,10 +35,10 @@ def honest(found: list[Cell]) -> str:
         "data",
         "method",
         "runs",
-        "honest silo-rounds without standing",
-        "shared model",
-        "participation",
-        "deployed",
+        "honest silo-rounds without standing %",
+        "shared model, points",
+        "participation, points",
+        "deployed, points",
     ]
     rows = []
     for data, method, (off, on) in pairs(found):

@@ -26,8 +26,9 @@ HEADLINE = {  # README's rows: what they are called there, and the row of the st
     "free to leave (FedAvg, Eq. 1)": "fedavg, Eq. 1",
     "FedUCA, Eq. 2": "feduca-fresh, Eq. 2",
     "best mixture, against the model of now": "best mixture, from consensus",
-    "**stack, against the outside option**": "stack",
-    "**stack, everybody trains, output bias local**": "stack, everybody trains, folds, output bias local",
+    "stack, only who gains trains": "stack",
+    "**our offer: stack, everybody trains**": "stack, everybody trains",
+    "stack, everybody trains, folds, output bias local": "stack, everybody trains, folds, output bias local",
 }
 
 RECOMMENDED = "stack, everybody trains, folds, output bias local"
