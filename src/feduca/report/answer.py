@@ -25,11 +25,12 @@ _WILL = {
     "always": "nobody may refuse",
     "never": "nobody takes part",
 }
+CHOSEN = "each deploys its mixture only if its own validation data prefer it"
 _OFFER = {
     "global": "one shared model for all",
     "least-concession": "each silo is offered the least concession that it takes",
     "best-mixture": "each silo is offered its own mixture",
-    "stack": "each silo deploys its own mixture of models",
+    "stack": "each silo is offered its own mixture of models",
 }
 _TITLE = {"j": "is in", "d": "stays out", "a": "did not answer", "r": "was refused", "l": "has left"}
 
@@ -58,8 +59,10 @@ def headline(run: Run) -> str:
     gains = [] if said is None else [g for pair in zip(*said) if (g := standing.gain(*pair)) is not None]
     if run.state == "running" and run.planned and len(run.rounds) < run.planned:
         start = f"Round {len(run.rounds)} of {run.planned}: {_now(run)}"
-    elif run.setting("participation", "rule") == "always":
+    elif run.forced:
         start = "Everybody was forced in"
+    elif run.chosen and ended(run) == 1:
+        start = "Everybody trains along"
     else:
         start = mood(ended(run))
     if not gains:
@@ -82,7 +85,7 @@ def _now(run: Run) -> str:
 
 def _subtitle(run: Run, label: str) -> str:
     offer, rule = run.setting("offer", "kind", "global"), run.setting("participation", "rule")
-    will = _WILL.get(rule, f"silos decide by {rule}").format(metric=run.score)
+    will = CHOSEN if run.chosen else _WILL.get(rule, f"silos decide by {rule}").format(metric=run.score)
     if rule == "accuracy" and run.setting("participation", "ties") == "loss":
         will += ", ties by loss"
     if run.setting("participation", "against") == "outside" and rule != "always":
@@ -99,7 +102,9 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     hint = f"{_count(run.clients.glimpses[-1].status)} in the very last" if run.clients else ""
     if said["participation"] is not None and share is not None and abs(said["participation"] - share) > 0.005:
         hint += f"; {percent(said['participation'])} over all {len(run.rounds)} rounds"
-    if run.setting("participation", "rule") == "always" and (free := _share(run, "offer_wins")) is not None:
+    if run.chosen:
+        hint = "; ".join(filter(None, (hint if share != 1 else "", CHOSEN)))
+    elif run.forced and (free := _share(run, "offer_wins")) is not None:
         hint = f"forced; {_short(free)} would have said yes"
     tiles = [{"value": _short(share), "label": f"of silos in, {rounds}", "hint": hint}]
     tiles.append(_deployed(run, said))
@@ -253,8 +258,8 @@ def _course(run: Run) -> str:
     seen = run.clients.glimpses
     first = seen[min(1, len(seen) - 1)]  # in the first round silos have no model of their own yet, and all are in
     early, late = _count(first.status), _count(seen[-1].status)
-    if run.setting("participation", "rule") == "always":
-        return "Who was in: everybody, by force"
+    if run.setting("participation", "rule") == "always" and all(set(one.status) == {"j"} for one in seen):
+        return f"Who trained along: everybody; {CHOSEN}" if run.chosen else "Who was in: everybody, by force"
     if len(seen) < 3:
         return f"Who was in: {late}"
     return f"Who was in: {early} in round {first.round}, {late} in round {seen[-1].round}"
@@ -313,8 +318,8 @@ def _key(gain: Number) -> float:
 def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: dict[int, int]) -> dict[str, Any]:
     letter, why = last.status[k], reasons.why(run, last, k)
     title = f"{run.silos[k]} {_TITLE[letter]}"
-    if letter == "j" and run.setting("participation", "rule") == "always":
-        title = f"{run.silos[k]} is forced in"
+    if letter == "j" and (run.chosen or run.forced):
+        title = f"{run.silos[k]} {'trains along' if run.chosen else 'is forced in'}"
     if k in left:
         title = f"{run.silos[k]} left in round {left[k]}"
     step, words = why.next, why.words

@@ -81,7 +81,7 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     if found := _WARM.match(said):
         return Reason(f"Everybody takes part until round {found[1]}; then it decides for itself.")
     if said == "joins always":
-        return _forced(run, c, k)
+        return _chosen(run, c, k) if run.chosen else _forced(run, c, k)
     if said == "stays alone":
         return Reason("Nobody is asked to take part: every silo trains alone.", next=CHOICE)
     if found := _CURVE.match(said):
@@ -125,6 +125,13 @@ def _called(run: Run) -> str:
 
 def _offers(run: Run) -> bool:
     return run.setting("offer", "kind", "global") not in ("", "global")
+
+
+def _chosen(run: Run, c: ClientRound, k: int) -> Reason:
+    """It trains along, and deploys the mixture where its validation data prefer that to its outside option."""
+    free = "It deploys its mixture only if its own validation data prefer it."
+    pair = _pair(run, c, k)
+    return Reason(free if pair is None else f"{free} {_both(run, k, *pair)}")
 
 
 def _forced(run: Run, c: ClientRound, k: int) -> Reason:

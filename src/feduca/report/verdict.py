@@ -113,7 +113,7 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
     forced = set()
     for run, name in zip(runs, names):
         rows.setdefault(name, []).append(figures(run))
-        if run.setting("participation", "rule") == "always":
+        if run.forced:
             forced.add(name)
     if len(rows) < 2:
         return f"{_count(len(runs), 'seed')} of {names[0]}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,3 +233,45 @@ def test_a_run_whose_process_was_killed_shows_no_sign_of_life(tmp_path: Path, mo
 
 def test_stretches_of_time_are_worded() -> None:
     assert [liveness.lapse(s) for s in (5, 600, 7200, 400_000)] == ["5 s", "10 min", "2 h", "5 days"]
+
+
+def configured(path: Path, **settings: str) -> Run:
+    """A run of other settings: text entries of the tables `participation` (rule, against) and `offer` (kind)."""
+    run = reading.read(path)
+    tables = {"rule": "participation", "against": "participation", "kind": "offer"}
+    config: dict[str, Any] = {name: dict(run.config[name]) for name in ("participation", "offer")}
+    for key, value in settings.items():
+        config[tables[key]][key] = value
+    run.config = {**run.config, **config}
+    return run
+
+
+def everybody_in(run: Run) -> Run:
+    """The same run with every silo in in every round."""
+    for line in run.rounds:
+        line.numbers["participation"] = 1.0  # type: ignore[index]
+    for seen in run.clients.glimpses:
+        object.__setattr__(seen, "status", "j" * len(run.silos))
+    for c in run.clients:
+        object.__setattr__(c, "status", "j" * len(run.silos))
+        object.__setattr__(c, "reason", ["joins always"] * len(run.silos))
+    return run
+
+
+def test_who_trains_along_and_chooses_what_to_deploy_is_not_forced(tmp_path: Path) -> None:
+    path = written(tmp_path, 4, 12, alone=True).path
+    run = everybody_in(configured(path, rule="always", against="outside", kind="stack"))
+    said = answer.answer(run, "tailored")
+    assert said["headline"] == "Everybody trains along, and 3 of 4 silos are better off than alone"
+    only = "each deploys its mixture only if its own validation data prefer it"
+    assert only in said["subtitle"]
+    assert said["tiles"][0]["hint"] == only
+    assert said["strip"] == f"Who trained along: everybody; {only}"
+    assert {card["title"] for card in said["cards"]} == {f"silo-{k} trains along" for k in range(4)}
+    assert "It deploys its mixture only if its own validation data prefer it. " in said["cards"][0]["words"]
+    assert "forced" not in str(said) + str(said["cards"])
+    forced = everybody_in(configured(path, rule="always"))
+    assert answer.headline(forced).startswith("Everybody was forced in, ")
+    assert answer.answer(forced, "x")["strip"] == "Who was in: everybody, by force"
+    both = verdict.comparison([run, forced], ["tailored", "forced in"])
+    assert "Of those that let silos choose, “tailored” keeps most of them (100.0 %)" in both
