@@ -10,7 +10,7 @@ from feduca.report import reasons
 from feduca.report.better_off import judged
 from feduca.report.cleaning import ClientRound, Number
 from feduca.report.reading import Run
-from feduca.report.verdict import SAME, average, ended, figures, gone, mood, percent, untouched
+from feduca.report.verdict import SAME, average, ended, figures, gone, mood, percent, unheard, untouched
 from feduca.runs import standing
 from feduca.runs.standing import LAST
 
@@ -54,15 +54,17 @@ def answer(run: Run, label: str) -> dict[str, Any]:
 
 
 def headline(run: Run) -> str:
-    """How it ended, in one line."""
+    """How it ended, in one line, and who has no standing."""
+    return _ending(run) + _unheard(run)
+
+
+def _ending(run: Run) -> str:
     said = standing.each(untouched(run))
     gains = [] if said is None else [g for pair in zip(*said) if (g := standing.gain(*pair)) is not None]
     if run.state == "running" and run.planned and len(run.rounds) < run.planned:
         start = f"Round {len(run.rounds)} of {run.planned}: {_now(run)}"
-    elif run.forced:
-        start = "Everybody was forced in"
-    elif run.chosen and ended(run) == 1:
-        start = "Everybody trains along"
+    elif run.forced or run.chosen:
+        start = _all(run)
     else:
         start = mood(ended(run))
     if not gains:
@@ -76,6 +78,22 @@ def headline(run: Run) -> str:
     who = ("all" if n > 1 else "its one") if better == n else f"{better} of" if better else "none of"
     silos = "silo is" if n == 1 else "silos are"
     return f"{start}, {link} {who} {n if n > 1 or better < n else ''} {silos} better off than alone".replace("  ", " ")
+
+
+def _all(run: Run) -> str:
+    """Of a run where everybody is in by rule: all, or those that the server counted and that answered."""
+    if ended(run) in (1, None):
+        return "Everybody trains along" if run.chosen else "Everybody was forced in"
+    return f"{_now(run).removesuffix(' are in')} {'train along' if run.chosen else 'were forced in'}"
+
+
+def _unheard(run: Run) -> str:
+    """Who has no standing, to end the headline; empty where all have one."""
+    found = [run.silos[k] for k in unheard(run)]
+    if not found:
+        return ""
+    who = found[0] if len(found) == 1 else " and ".join(found) if len(found) == 2 else f"{len(found)} silos"
+    return f"; {who} {'has' if len(found) == 1 else 'have'} no standing"
 
 
 def _now(run: Run) -> str:
@@ -320,6 +338,8 @@ def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: d
     title = f"{run.silos[k]} {_TITLE[letter]}"
     if letter == "j" and (run.chosen or run.forced):
         title = f"{run.silos[k]} {'trains along' if run.chosen else 'is forced in'}"
+    if last.lost[k]:
+        title = f"{run.silos[k]} has no standing"
     if k in left:
         title = f"{run.silos[k]} left in round {left[k]}"
     step, words = why.next, why.words
@@ -331,7 +351,7 @@ def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: d
     feet = [f"in for {often} of {n} round{'s' * (n != 1)}"]
     if last.standing[k] is not None:
         said = f": {last.standing_reason[k]}" if last.standing_reason[k] else ""
-        feet.append(f"standing {last.standing[k]:.2f}{said}")
+        feet.append(f"standing {last.standing[k]:.2f} of 1 (none at 0.5 or below){said}")
     return {
         "silo": k,
         "state": letter,

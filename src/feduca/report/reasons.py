@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from feduca.core import wording
-from feduca.report.cleaning import ClientRound, Number
+from feduca.report.cleaning import WITHOUT, ClientRound, Number
 from feduca.report.reading import Run
 
 _FLOAT = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
@@ -64,10 +64,8 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     said, letter = c.reason[k], c.status[k]
     if letter == "a":
         return Reason("It did not answer in this round.", _told(said, "absent"))
-    if "without standing: " in said:
-        because = said.partition("without standing: ")[2]
-        who = "" if because.startswith("what it sent") else "it "
-        return Reason(f"The server did not count its update: {who}{because}.", said)
+    if letter != "l" and (because := c.lost[k] or said.partition(WITHOUT)[2]):
+        return _unheard(said, letter, because)
     if letter == "r":
         return Reason("The server refused what it sent.", _told(said, "refused"))
     if letter == "l":
@@ -89,6 +87,19 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     if letter == "d" and said.startswith(("no point on the way", "nothing beat", "no offer")):
         return _nothing(run, c, k, said)
     return _compared(run, c, k, said)
+
+
+def no_standing(because: str) -> str:
+    """That a silo has no standing, why, and what follows from it."""
+    who = "" if because.startswith("what it sent") else "it "
+    return f"no standing: {who}{because}. It is sent no new model, and what it sends is not counted."
+
+
+def _unheard(said: str, letter: str, because: str) -> Reason:
+    declined = " In this round it declined." if letter == "d" else ""
+    words = f"It has {no_standing(because)}{declined} It comes back by working on the models that it is sent."
+    exact = said if WITHOUT in said else "; ".join(filter(None, (said, WITHOUT + because)))
+    return Reason(words, exact)
 
 
 def _told(said: str, word: str) -> str:

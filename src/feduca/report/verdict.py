@@ -11,6 +11,7 @@ from feduca.report.better_off import why_out
 from feduca.report.cleaning import Number
 from feduca.report.liveness import lapse
 from feduca.report.reading import Run
+from feduca.report.reasons import no_standing
 from feduca.runs import standing
 from feduca.runs.manifest import nothing_kept
 from feduca.runs.standing import LAST
@@ -76,7 +77,7 @@ def verdict(run: Run) -> list[str]:
         ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet.".strip()]
-    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), _gone(run)]
+    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), _unheard(run), _gone(run)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -104,7 +105,7 @@ def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
     state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
-    return [said for said in (*doubt, state, _gone(run) if run.rounds else "") if said]
+    return [said for said in (*doubt, state, *((_unheard(run), _gone(run)) if run.rounds else ())) if said]
 
 
 def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
@@ -209,6 +210,17 @@ def gone(run: Run) -> dict[int, int]:
 def _gone(run: Run) -> str:
     said = standing.departed(gone(run), run.silos)
     return f"{said}." if said else ""
+
+
+def unheard(run: Run) -> dict[int, str]:
+    """Who has no standing after the last round, and why."""
+    return {k: why for k, why in enumerate(run.clients[-1].lost if run.clients else ()) if why}
+
+
+def _unheard(run: Run) -> str:
+    found = unheard(run)
+    said = [f"{run.silos[k]} has {no_standing(why)}" for k, why in list(found.items())[:NAMED]]
+    return " ".join(said + ([f"{len(found) - NAMED} more have none."] if len(found) > NAMED else []))
 
 
 def _promise(run: Run, said: Mapping[str, Number]) -> str:

@@ -143,7 +143,8 @@ def test_a_threshold_is_told_in_percent_and_its_figures_stay_at_hand(tmp_path: P
         ("", "absent", "It did not answer in this round."),
         ("norm 9.0 is beyond 5.0", "refused", "The server refused what it sent."),
         ("refused: without standing: lost its standing in round 4, and has not yet made up for it", "refused",
-         "The server did not count its update: it lost its standing in round 4, and has not yet made up for it."),
+         "It has no standing: it lost its standing in round 4, and has not yet made up for it. It is sent no new model, and"
+         " what it sends is not counted. It comes back by working on the models that it is sent."),
         ("no point on the way beat its own model: accuracy 0.9048", "declined",
          "No mixture with the shared model beats its own model, right in 19 of 21 cases."),
         ("joins always", "joined",
@@ -196,7 +197,7 @@ def test_a_standing_is_shown_where_the_records_have_one(tmp_path: Path) -> None:
     object.__setattr__(run.clients[-1], "standing", [0.25, None])
     object.__setattr__(run.clients[-1], "standing_reason", ["two late updates", ""])
     feet = {card["silo"]: card["feet"] for card in answer.answer(run, "x")["cards"]}
-    assert feet[0][-1] == "standing 0.25: two late updates"
+    assert feet[0][-1] == "standing 0.25 of 1 (none at 0.5 or below): two late updates"
     assert len(feet[1]) == 1
 
 
@@ -275,3 +276,33 @@ def test_who_trains_along_and_chooses_what_to_deploy_is_not_forced(tmp_path: Pat
     assert answer.answer(forced, "x")["strip"] == "Who was in: everybody, by force"
     both = verdict.comparison([run, forced], ["tailored", "forced in"])
     assert "Of those that let silos choose, “tailored” keeps most of them (100.0 %)" in both
+
+
+def test_who_has_no_standing_is_named_with_why_also_where_it_declined(tmp_path: Path) -> None:
+    path = written(tmp_path, 4, 3).path
+    run = reading.read(path)
+    assert "standing" not in answer.headline(run)
+    said = "u(0.1566) = 0.2224 is below gamma = 0.2233"
+    advice = ["", "", "threshold 1.04 is outside the range; without standing: sent nothing new for 20 rounds", "odd"]
+    line = {"round": 3, "status": ["joined", "joined", "declined", "joined"], "reason": ["", "", said, ""]}
+    last = client_round({**line, "advice": advice, "standing": [1.0, 1.0, 0.0417, 1.0]}, 4)
+    assert last is not None
+    assert list(last.lost) == ["", "", "sent nothing new for 20 rounds", ""]
+    for name in ("status", "reason", "standing", "standing_reason", "lost"):
+        object.__setattr__(run.clients[-1], name, getattr(last, name))
+    assert answer.headline(run).endswith("; silo-2 has no standing")
+    because = (
+        "no standing: it sent nothing new for 20 rounds. It is sent no new model, and what it sends is not counted."
+    )
+    assert f"silo-2 has {because}" in verdict.notices(run)
+    assert f"silo-2 has {because}" in verdict.verdict(run)
+    card = next(card for card in answer.answer(run, "x")["cards"] if card["silo"] == 2)
+    assert card["title"] == "silo-2 has no standing"
+    assert card["words"].startswith(f"It has {because} In this round it declined.")
+    assert card["exact"] == f"{said}; without standing: sent nothing new for 20 rounds"
+    assert card["next"] is None
+    assert card["feet"][-1] == "standing 0.04 of 1 (none at 0.5 or below)"
+    forced = configured(path, rule="always")
+    for k, seen in enumerate(forced.clients.glimpses):
+        object.__setattr__(seen, "status", "jjjj" if k < 2 else "jjrj")
+    assert answer.headline(forced).startswith("3 of 4 silos were forced in")
