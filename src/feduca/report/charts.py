@@ -362,7 +362,7 @@ def trade_rows(data: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     column = data["compared_by"]
     methods = [
         {key: row[key] for key in ("method", "number", "participation")}
-        | {"score": row[column], "alone": row["alone"] if column == "deployed" else None}
+        | {"score": row[column], "alone": data["alone"] if column == "deployed" else None}
         for row in data["table"]
     ]
     seeds = [

@@ -18,6 +18,7 @@ from feduca.runs.standing import LAST
 
 NAMED = 4  # silos that a sentence names
 SAME = 0.0005  # shares and scores that look alike with one decimal in percent are a tie
+ONE = 0.02  # models alone that score closer than this are drawn as one level
 ABSURD = 1e9  # scores beyond it
 
 
@@ -120,6 +121,8 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
         return f"{_count(len(runs), 'seed')} of {names[0]}."
     means = {name: {key: average(f[key] for f in found) for key in found[0]} for name, found in rows.items()}
     said, metric = f"{len(rows)} methods side by side.", runs[0].score
+    if len(different := list(dict.fromkeys(run.data for run in runs))) > 1:
+        return f"{said} They learn from different data ({', '.join(different)}), so they are not ranked."
     one = len({run.score for run in runs}) == 1
     free = {n: v for n, m in means.items() if n not in forced and (v := m["participation"]) is not None}
     if most := _best(free):
@@ -129,11 +132,21 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
         reached = {n: v for n, m in means.items() if (v := m[key]) is not None} if one else {}
         if len(reached) == len(means) and (best := _best(reached)):
             tie = "are best" if len(best) > 1 else "is best"
-            alone = average(m["alone"] for m in means.values()) if key == "deployed" else None
-            beside = "" if alone is None else f"; alone they would have {scored(alone, metric)}"
+            alone = [means[name]["alone"] if key == "deployed" else None for name in best]
+            beside = (
+                f"; alone they would have {scored(one_level, metric)}"
+                if (one_level := level(alone)) is not None
+                else ""
+            )
             said += f" By {what}, {_and(best)} {tie} ({scored(reached[best[0]], metric)}{beside})."
             break
     return said
+
+
+def level(alone: Sequence[Number]) -> Number:
+    """What silos would have alone, where that is one figure: methods on other data or settings have another."""
+    known = [value for value in alone if value is not None]
+    return average(known) if known and max(known) - min(known) < ONE else None
 
 
 def _best(values: Mapping[str, float]) -> list[str]:

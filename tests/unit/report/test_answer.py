@@ -306,3 +306,21 @@ def test_who_has_no_standing_is_named_with_why_also_where_it_declined(tmp_path: 
     for k, seen in enumerate(forced.clients.glimpses):
         object.__setattr__(seen, "status", "jjjj" if k < 2 else "jjrj")
     assert answer.headline(forced).startswith("3 of 4 silos were forced in")
+
+
+def test_the_figure_alone_is_that_of_the_best_row_and_data_sets_are_not_ranked(tmp_path: Path) -> None:
+    paths = [written(tmp_path / str(k), 4, 12, alone=True).path for k in range(2)]
+    runs = [reading.read(paths[0]), configured(paths[1], rule="accuracy")]
+    assert payload(runs)["alone"] == pytest.approx(0.5)
+    for c in runs[1].clients:  # the other one's silos have an easier task
+        for name, more in (("test_deployed", 0.3), ("test_alone", 0.2)):
+            c.numbers[name][:] = [value + more for value in c.numbers[name]]  # type: ignore[index]
+    said = verdict.comparison(runs, ["one", "other"])
+    assert "By what silos deploy, “other” is best (86.2 %; alone they would have 70.0 %)." in said
+    shown = payload(runs)
+    assert shown["alone"] is None  # two levels, so none is drawn
+    runs[1].config = {**runs[1].config, "own": "df6b579f03328322"}
+    said = verdict.comparison(runs, ["one", "other"])
+    assert said == (
+        "2 methods side by side. They learn from different data (digits, own data df6b57), so they are not ranked."
+    )
