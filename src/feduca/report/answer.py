@@ -158,12 +158,13 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     worst = min(gains, key=lambda k: gains[k])
     n = run.test_examples[worst] if worst < len(run.test_examples) else None
     deployed, alone = (reasons.counted(column[worst], n, score) for column in found)
+    mean = ", on average" if last > 1 else ""
     unit = "points" if score == "accuracy" else score
     tiles.append(
         {
             "value": wording.points(gains[worst], score) if abs(gains[worst]) > SAME else "0",
-            "label": f"{unit}: the worst silo" if gains[worst] < 0 else f"{unit}: the silo that gains least",
-            "hint": f"{run.silos[worst]}: {deployed} deployed, {alone} alone",
+            "label": f"{unit}, {'of the silo that loses most' if gains[worst] < 0 else 'of the silo that gains least'}",
+            "hint": f"{run.silos[worst]}{mean}: {deployed} deployed, {alone} alone",
         }
     )
     return tiles
@@ -192,7 +193,7 @@ def _short(share: Number) -> str:
 
 def _deployed(run: Run, said: dict[str, Number]) -> dict[str, str]:
     score = run.score
-    label = "right with the model a silo deploys" if score == "accuracy" else f"{score} of the model a silo deploys"
+    label = f"{score} of the deployed models"
     value, alone = said["deployed"], said["alone"]
     close = value is not None and alone is not None and abs(value - alone) < 0.015  # whole percents would look alike
     hint = (

@@ -56,7 +56,7 @@ TITLES = {
     "accuracy": "Accuracy of the shared model",
     "participation": "Participation",
     "weighed": "What silos compared, on validation data",
-    "worth": "What it was worth, on untouched data",
+    "worth": "What silos gain, on untouched data",
     "curve": "One silo's utility curve",
     "slack": "Slack: demand the weights could not meet",
     "gap": "Solver certificate",

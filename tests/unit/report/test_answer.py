@@ -29,7 +29,9 @@ def test_four_tiles_answer_first(tmp_path: Path) -> None:
     assert f"{run.status[-1].count('j')} of 8 in the very last" in said["tiles"][0]["hint"]
     assert said["tiles"][1]["hint"].startswith("50 % alone")
     assert said["tiles"][2]["hint"] == "2 worse, on data no decision saw"
-    assert said["tiles"][3]["hint"] == "silo-1: 4.2 of 11 deployed, 4.7 of 11 alone"
+    assert said["tiles"][3]["hint"] == "silo-1, on average: 4.2 of 11 deployed, 4.7 of 11 alone"
+    assert said["tiles"][1]["label"] == "accuracy of the deployed models"
+    assert said["tiles"][3]["label"] == "points, of the silo that loses most"
     assert said["missing"] == ""
 
 
