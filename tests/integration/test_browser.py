@@ -68,7 +68,7 @@ def test_opens_without_complaints_and_without_asking_for_anything(browser: Any, 
         assert drawn == 4  # accuracy, participation, what silos compared, the curve
         opened.unfold()
         assert opened.page.locator("figure[data-chart]:not([hidden]) svg").count() == 8
-        assert "Left out, for they do not change" in opened.page.locator("#program-hint").inner_text()
+        assert "Left out, because they do not change" in opened.page.locator("#program-hint").inner_text()
         assert opened.said == []
         SHOTS.mkdir(parents=True, exist_ok=True)
         opened.page.screenshot(path=SHOTS / "report.png", full_page=True)

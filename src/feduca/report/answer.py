@@ -10,7 +10,7 @@ from feduca.report import reasons
 from feduca.report.better_off import judged
 from feduca.report.cleaning import ClientRound, Number
 from feduca.report.reading import Run
-from feduca.report.verdict import SAME, average, ended, figures, gone, mood, percent, untouched
+from feduca.report.verdict import SAME, average, ended, figures, gone, mood, percent, unheard, untouched
 from feduca.runs import standing
 from feduca.runs.standing import LAST
 
@@ -25,11 +25,12 @@ _WILL = {
     "always": "nobody may refuse",
     "never": "nobody takes part",
 }
+CHOSEN = "each deploys its mixture only if its own validation data prefer it"
 _OFFER = {
     "global": "one shared model for all",
     "least-concession": "each silo is offered the least concession that it takes",
     "best-mixture": "each silo is offered its own mixture",
-    "stack": "each silo deploys its own mixture of models",
+    "stack": "each silo is offered its own mixture of models",
 }
 _TITLE = {"j": "is in", "d": "stays out", "a": "did not answer", "r": "was refused", "l": "has left"}
 
@@ -53,13 +54,17 @@ def answer(run: Run, label: str) -> dict[str, Any]:
 
 
 def headline(run: Run) -> str:
-    """How it ended, in one line."""
+    """How it ended, in one line, and who has no standing."""
+    return _ending(run) + _unheard(run)
+
+
+def _ending(run: Run) -> str:
     said = standing.each(untouched(run))
     gains = [] if said is None else [g for pair in zip(*said) if (g := standing.gain(*pair)) is not None]
     if run.state == "running" and run.planned and len(run.rounds) < run.planned:
         start = f"Round {len(run.rounds)} of {run.planned}: {_now(run)}"
-    elif run.setting("participation", "rule") == "always":
-        start = "Everybody was forced in"
+    elif run.forced or run.chosen:
+        start = _all(run)
     else:
         start = mood(ended(run))
     if not gains:
@@ -75,6 +80,22 @@ def headline(run: Run) -> str:
     return f"{start}, {link} {who} {n if n > 1 or better < n else ''} {silos} better off than alone".replace("  ", " ")
 
 
+def _all(run: Run) -> str:
+    """Of a run where everybody is in by rule: all, or those that the server counted and that answered."""
+    if ended(run) in (1, None):
+        return "Everybody trains along" if run.chosen else "Everybody was forced in"
+    return f"{_now(run).removesuffix(' are in')} {'train along' if run.chosen else 'were forced in'}"
+
+
+def _unheard(run: Run) -> str:
+    """Who has no standing, to end the headline; empty where all have one."""
+    found = [run.silos[k] for k in unheard(run)]
+    if not found:
+        return ""
+    who = found[0] if len(found) == 1 else " and ".join(found) if len(found) == 2 else f"{len(found)} silos"
+    return f"; {who} {'has' if len(found) == 1 else 'have'} no standing"
+
+
 def _now(run: Run) -> str:
     last = run.clients.glimpses[-1].status if run.clients else ""
     return f"{last.count('j')} of {len(last)} silos are in" if last else "under way"
@@ -82,7 +103,7 @@ def _now(run: Run) -> str:
 
 def _subtitle(run: Run, label: str) -> str:
     offer, rule = run.setting("offer", "kind", "global"), run.setting("participation", "rule")
-    will = _WILL.get(rule, f"silos decide by {rule}").format(metric=run.score)
+    will = CHOSEN if run.chosen else _WILL.get(rule, f"silos decide by {rule}").format(metric=run.score)
     if rule == "accuracy" and run.setting("participation", "ties") == "loss":
         will += ", ties by loss"
     if run.setting("participation", "against") == "outside" and rule != "always":
@@ -99,7 +120,9 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     hint = f"{_count(run.clients.glimpses[-1].status)} in the very last" if run.clients else ""
     if said["participation"] is not None and share is not None and abs(said["participation"] - share) > 0.005:
         hint += f"; {percent(said['participation'])} over all {len(run.rounds)} rounds"
-    if run.setting("participation", "rule") == "always" and (free := _share(run, "offer_wins")) is not None:
+    if run.chosen:
+        hint = "; ".join(filter(None, (hint if share != 1 else "", CHOSEN)))
+    elif run.forced and (free := _share(run, "offer_wins")) is not None:
         hint = f"forced; {_short(free)} would have said yes"
     tiles = [{"value": _short(share), "label": f"of silos in, {rounds}", "hint": hint}]
     tiles.append(_deployed(run, said))
@@ -135,12 +158,13 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     worst = min(gains, key=lambda k: gains[k])
     n = run.test_examples[worst] if worst < len(run.test_examples) else None
     deployed, alone = (reasons.counted(column[worst], n, score) for column in found)
+    mean = ", on average" if last > 1 else ""
     unit = "points" if score == "accuracy" else score
     tiles.append(
         {
             "value": wording.points(gains[worst], score) if abs(gains[worst]) > SAME else "0",
-            "label": f"{unit}: the worst silo" if gains[worst] < 0 else f"{unit}: the silo that gains least",
-            "hint": f"{run.silos[worst]}: {deployed} deployed, {alone} alone",
+            "label": f"{unit}, {'of the silo that loses most' if gains[worst] < 0 else 'of the silo that gains least'}",
+            "hint": f"{run.silos[worst]}{mean}: {deployed} deployed, {alone} alone",
         }
     )
     return tiles
@@ -169,7 +193,7 @@ def _short(share: Number) -> str:
 
 def _deployed(run: Run, said: dict[str, Number]) -> dict[str, str]:
     score = run.score
-    label = "right with the model a silo deploys" if score == "accuracy" else f"{score} of the model a silo deploys"
+    label = f"{score} of the deployed models"
     value, alone = said["deployed"], said["alone"]
     close = value is not None and alone is not None and abs(value - alone) < 0.015  # whole percents would look alike
     hint = (
@@ -253,8 +277,8 @@ def _course(run: Run) -> str:
     seen = run.clients.glimpses
     first = seen[min(1, len(seen) - 1)]  # in the first round silos have no model of their own yet, and all are in
     early, late = _count(first.status), _count(seen[-1].status)
-    if run.setting("participation", "rule") == "always":
-        return "Who was in: everybody, by force"
+    if run.setting("participation", "rule") == "always" and all(set(one.status) == {"j"} for one in seen):
+        return f"Who trained along: everybody; {CHOSEN}" if run.chosen else "Who was in: everybody, by force"
     if len(seen) < 3:
         return f"Who was in: {late}"
     return f"Who was in: {early} in round {first.round}, {late} in round {seen[-1].round}"
@@ -313,8 +337,10 @@ def _key(gain: Number) -> float:
 def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: dict[int, int]) -> dict[str, Any]:
     letter, why = last.status[k], reasons.why(run, last, k)
     title = f"{run.silos[k]} {_TITLE[letter]}"
-    if letter == "j" and run.setting("participation", "rule") == "always":
-        title = f"{run.silos[k]} is forced in"
+    if letter == "j" and (run.chosen or run.forced):
+        title = f"{run.silos[k]} {'trains along' if run.chosen else 'is forced in'}"
+    if last.lost[k]:
+        title = f"{run.silos[k]} has no standing"
     if k in left:
         title = f"{run.silos[k]} left in round {left[k]}"
     step, words = why.next, why.words
@@ -326,7 +352,7 @@ def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: d
     feet = [f"in for {often} of {n} round{'s' * (n != 1)}"]
     if last.standing[k] is not None:
         said = f": {last.standing_reason[k]}" if last.standing_reason[k] else ""
-        feet.append(f"standing {last.standing[k]:.2f}{said}")
+        feet.append(f"standing {last.standing[k]:.2f} of 1 (none at 0.5 or below){said}")
     return {
         "silo": k,
         "state": letter,

@@ -27,14 +27,15 @@ def judged(run: Run) -> tuple[Paired, Judged, Judged] | None:
 
 
 def shares(runs: Sequence[Run]) -> str | None:
-    """Better, worse, undecided in percent, the answers of several seeds of one method judged together."""
+    """Better, worse, no different, undecided in percent, together a hundred.
+
+    The answers of several seeds of one method are judged together.
+    """
     found = judging.poolable([run.clients[-1].paired if run.clients else None for run in runs], _task(runs[0]))
     said = {} if found is None else judging.figures(*found)
     counted = _counted([said.get(f"{word}_share") for word in judging.VERDICTS])
-    keys = ("better", "worse", "undecided")
-    return (
-        " / ".join(percent(said[f"{'' if counted else 'loss_'}{key}_share"]) for key in keys) + " %" if said else None
-    )
+    by = "" if counted else "loss_"
+    return " / ".join(percent(said[f"{by}{word}_share"]) for word in judging.VERDICTS) + " %" if said else None
 
 
 def _counted(of_accuracy: Sequence[Any]) -> bool:

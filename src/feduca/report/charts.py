@@ -56,7 +56,7 @@ TITLES = {
     "accuracy": "Accuracy of the shared model",
     "participation": "Participation",
     "weighed": "What silos compared, on validation data",
-    "worth": "What it was worth, on untouched data",
+    "worth": "What silos gain, on untouched data",
     "curve": "One silo's utility curve",
     "slack": "Slack: demand the weights could not meet",
     "gap": "Solver certificate",
@@ -362,7 +362,7 @@ def trade_rows(data: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     column = data["compared_by"]
     methods = [
         {key: row[key] for key in ("method", "number", "participation")}
-        | {"score": row[column], "alone": row["alone"] if column == "deployed" else None}
+        | {"score": row[column], "alone": data["alone"] if column == "deployed" else None}
         for row in data["table"]
     ]
     seeds = [

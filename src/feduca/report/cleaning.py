@@ -19,6 +19,7 @@ ROUND_NUMBERS = (
     "accuracy", "loss", "participation", "joined", "satisfied", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound",
     "discrepancy_bound_expected", "r2", "smallest_cohort", "largest_staleness", "concession", "promise_kept",
 )  # fmt: skip
+WITHOUT = "without standing: "
 ROUND_WORDS = ("status", "reason", "fallback")
 CLIENT_NUMBERS = (
     "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept",
@@ -42,6 +43,7 @@ class ClientRound:
     paired: Mapping[str, Sequence[Number]] | None  # answers against the model alone (analysis/judging.py)
     standing: Sequence[Number]  # what the server thinks of a silo, 0 to 1, where it says so ...
     standing_reason: Sequence[str]  # ... and why
+    lost: Sequence[str]  # why a silo has no standing; empty where it has
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,12 @@ def _standing(item: Mapping[str, Any], n: int) -> tuple[list[Number], list[str]]
     return [number(p.get("value", p.get("standing"))) for p in parts], [text(p.get("reason")) for p in parts]
 
 
+def _lost(advice: Any, n: int) -> list[str]:
+    """What the server's advice says of silos without standing, which it gives in every round, joined or not."""
+    said = advice if isinstance(advice, list) and len(advice) == n else [""] * n
+    return [text(one.partition(WITHOUT)[2]) if isinstance(one, str) else "" for one in said]
+
+
 def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
     if item is None or (round := round_number(item)) is None:
         return None
@@ -142,4 +150,5 @@ def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
         paired={name: numbers(pairs.get(name), n) for name in COLUMNS} if isinstance(pairs, dict) else None,
         standing=stand,
         standing_reason=because,
+        lost=_lost(item.get("advice"), n),
     )

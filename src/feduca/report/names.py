@@ -63,7 +63,7 @@ def _method(run: Run) -> str:
         run.setting("participation", "warm_start", "0"),
         run.setting("offer", "kind", "global"),
     )
-    parts = [MECHANISMS.get(mechanism, mechanism), RULES.get(rule, rule)]
+    parts = [MECHANISMS.get(mechanism, mechanism), "everybody trains along" if run.chosen else RULES.get(rule, rule)]
     if warm not in ("0", ""):
         parts.append(f"warm start {warm}")
     if offer not in ("global", ""):

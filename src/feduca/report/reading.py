@@ -58,6 +58,22 @@ class Run:
         return text(entries.get(key, default)) if isinstance(entries, Mapping) else default
 
     @property
+    def data(self) -> str:
+        """What it learns from: the name of its data; own data have a fingerprint."""
+        own = text(self.config.get("own"))
+        return f"own data {own[:6]}" if own else self.setting("task", "data")
+
+    @property
+    def chosen(self) -> bool:
+        """Whether everybody trains along, and each silo then deploys its mixture only where its own data prefer it."""
+        return self.setting("participation", "rule") == "always" and self.setting("offer", "kind") == "stack"
+
+    @property
+    def forced(self) -> bool:
+        """Whether silos have to take what they are given."""
+        return self.setting("participation", "rule") == "always" and not self.chosen
+
+    @property
     def score(self) -> str:
         """What its figures called accuracy are: accuracy, or the metric of the task."""
         task = self.environment.get("task")

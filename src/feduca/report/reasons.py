@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from feduca.core import wording
-from feduca.report.cleaning import ClientRound, Number
+from feduca.report.cleaning import WITHOUT, ClientRound, Number
 from feduca.report.reading import Run
 
 _FLOAT = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
@@ -64,10 +64,8 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     said, letter = c.reason[k], c.status[k]
     if letter == "a":
         return Reason("It did not answer in this round.", _told(said, "absent"))
-    if "without standing: " in said:
-        because = said.partition("without standing: ")[2]
-        who = "" if because.startswith("what it sent") else "it "
-        return Reason(f"The server did not count its update: {who}{because}.", said)
+    if letter != "l" and (because := c.lost[k] or said.partition(WITHOUT)[2]):
+        return _unheard(said, letter, because)
     if letter == "r":
         return Reason("The server refused what it sent.", _told(said, "refused"))
     if letter == "l":
@@ -81,7 +79,7 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     if found := _WARM.match(said):
         return Reason(f"Everybody takes part until round {found[1]}; then it decides for itself.")
     if said == "joins always":
-        return _forced(run, c, k)
+        return _chosen(run, c, k) if run.chosen else _forced(run, c, k)
     if said == "stays alone":
         return Reason("Nobody is asked to take part: every silo trains alone.", next=CHOICE)
     if found := _CURVE.match(said):
@@ -89,6 +87,19 @@ def why(run: Run, c: ClientRound, k: int) -> Reason:
     if letter == "d" and said.startswith(("no point on the way", "nothing beat", "no offer")):
         return _nothing(run, c, k, said)
     return _compared(run, c, k, said)
+
+
+def no_standing(because: str) -> str:
+    """That a silo has no standing, why, and what follows from it."""
+    who = "" if because.startswith("what it sent") else "it "
+    return f"no standing: {who}{because}. It is sent no new model, and what it sends is not counted."
+
+
+def _unheard(said: str, letter: str, because: str) -> Reason:
+    declined = " In this round it declined." if letter == "d" else ""
+    words = f"It has {no_standing(because)}{declined} It comes back by working on the models that it is sent."
+    exact = said if WITHOUT in said else "; ".join(filter(None, (said, WITHOUT + because)))
+    return Reason(words, exact)
 
 
 def _told(said: str, word: str) -> str:
@@ -125,6 +136,13 @@ def _called(run: Run) -> str:
 
 def _offers(run: Run) -> bool:
     return run.setting("offer", "kind", "global") not in ("", "global")
+
+
+def _chosen(run: Run, c: ClientRound, k: int) -> Reason:
+    """It trains along, and deploys the mixture where its validation data prefer that to its outside option."""
+    free = "It deploys its mixture only if its own validation data prefer it."
+    pair = _pair(run, c, k)
+    return Reason(free if pair is None else f"{free} {_both(run, k, *pair)}")
 
 
 def _forced(run: Run, c: ClientRound, k: int) -> Reason:

@@ -11,12 +11,14 @@ from feduca.report.better_off import why_out
 from feduca.report.cleaning import Number
 from feduca.report.liveness import lapse
 from feduca.report.reading import Run
+from feduca.report.reasons import no_standing
 from feduca.runs import standing
 from feduca.runs.manifest import nothing_kept
 from feduca.runs.standing import LAST
 
 NAMED = 4  # silos that a sentence names
 SAME = 0.0005  # shares and scores that look alike with one decimal in percent are a tie
+ONE = 0.02  # models alone that score closer than this are drawn as one level
 ABSURD = 1e9  # scores beyond it
 
 
@@ -76,7 +78,7 @@ def verdict(run: Run) -> list[str]:
         ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet.".strip()]
-    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), _gone(run)]
+    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), _unheard(run), _gone(run)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -104,7 +106,7 @@ def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
     state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
-    return [said for said in (*doubt, state, _gone(run) if run.rounds else "") if said]
+    return [said for said in (*doubt, state, *((_unheard(run), _gone(run)) if run.rounds else ())) if said]
 
 
 def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
@@ -113,12 +115,14 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
     forced = set()
     for run, name in zip(runs, names):
         rows.setdefault(name, []).append(figures(run))
-        if run.setting("participation", "rule") == "always":
+        if run.forced:
             forced.add(name)
     if len(rows) < 2:
         return f"{_count(len(runs), 'seed')} of {names[0]}."
     means = {name: {key: average(f[key] for f in found) for key in found[0]} for name, found in rows.items()}
     said, metric = f"{len(rows)} methods side by side.", runs[0].score
+    if len(different := list(dict.fromkeys(run.data for run in runs))) > 1:
+        return f"{said} They learn from different data ({', '.join(different)}), so they are not ranked."
     one = len({run.score for run in runs}) == 1
     free = {n: v for n, m in means.items() if n not in forced and (v := m["participation"]) is not None}
     if most := _best(free):
@@ -128,11 +132,21 @@ def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
         reached = {n: v for n, m in means.items() if (v := m[key]) is not None} if one else {}
         if len(reached) == len(means) and (best := _best(reached)):
             tie = "are best" if len(best) > 1 else "is best"
-            alone = average(m["alone"] for m in means.values()) if key == "deployed" else None
-            beside = "" if alone is None else f"; alone they would have {scored(alone, metric)}"
+            alone = [means[name]["alone"] if key == "deployed" else None for name in best]
+            beside = (
+                f"; alone they would have {scored(one_level, metric)}"
+                if (one_level := level(alone)) is not None
+                else ""
+            )
             said += f" By {what}, {_and(best)} {tie} ({scored(reached[best[0]], metric)}{beside})."
             break
     return said
+
+
+def level(alone: Sequence[Number]) -> Number:
+    """What silos would have alone, where that is one figure: methods on other data or settings have another."""
+    known = [value for value in alone if value is not None]
+    return average(known) if known and max(known) - min(known) < ONE else None
 
 
 def _best(values: Mapping[str, float]) -> list[str]:
@@ -209,6 +223,17 @@ def gone(run: Run) -> dict[int, int]:
 def _gone(run: Run) -> str:
     said = standing.departed(gone(run), run.silos)
     return f"{said}." if said else ""
+
+
+def unheard(run: Run) -> dict[int, str]:
+    """Who has no standing after the last round, and why."""
+    return {k: why for k, why in enumerate(run.clients[-1].lost if run.clients else ()) if why}
+
+
+def _unheard(run: Run) -> str:
+    found = unheard(run)
+    said = [f"{run.silos[k]} has {no_standing(why)}" for k, why in list(found.items())[:NAMED]]
+    return " ".join(said + ([f"{len(found) - NAMED} more have none."] if len(found) > NAMED else []))
 
 
 def _promise(run: Run, said: Mapping[str, Number]) -> str:

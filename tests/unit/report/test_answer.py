@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ def test_four_tiles_answer_first(tmp_path: Path) -> None:
     assert f"{run.status[-1].count('j')} of 8 in the very last" in said["tiles"][0]["hint"]
     assert said["tiles"][1]["hint"].startswith("50 % alone")
     assert said["tiles"][2]["hint"] == "2 worse, on data no decision saw"
-    assert said["tiles"][3]["hint"] == "silo-1: 4.2 of 11 deployed, 4.7 of 11 alone"
+    assert said["tiles"][3]["hint"] == "silo-1, on average: 4.2 of 11 deployed, 4.7 of 11 alone"
+    assert said["tiles"][1]["label"] == "accuracy of the deployed models"
+    assert said["tiles"][3]["label"] == "points, of the silo that loses most"
     assert said["missing"] == ""
 
 
@@ -142,7 +145,8 @@ def test_a_threshold_is_told_in_percent_and_its_figures_stay_at_hand(tmp_path: P
         ("", "absent", "It did not answer in this round."),
         ("norm 9.0 is beyond 5.0", "refused", "The server refused what it sent."),
         ("refused: without standing: lost its standing in round 4, and has not yet made up for it", "refused",
-         "The server did not count its update: it lost its standing in round 4, and has not yet made up for it."),
+         "It has no standing: it lost its standing in round 4, and has not yet made up for it. It is sent no new model, and"
+         " what it sends is not counted. It comes back by working on the models that it is sent."),
         ("no point on the way beat its own model: accuracy 0.9048", "declined",
          "No mixture with the shared model beats its own model, right in 19 of 21 cases."),
         ("joins always", "joined",
@@ -195,7 +199,7 @@ def test_a_standing_is_shown_where_the_records_have_one(tmp_path: Path) -> None:
     object.__setattr__(run.clients[-1], "standing", [0.25, None])
     object.__setattr__(run.clients[-1], "standing_reason", ["two late updates", ""])
     feet = {card["silo"]: card["feet"] for card in answer.answer(run, "x")["cards"]}
-    assert feet[0][-1] == "standing 0.25: two late updates"
+    assert feet[0][-1] == "standing 0.25 of 1 (none at 0.5 or below): two late updates"
     assert len(feet[1]) == 1
 
 
@@ -232,3 +236,93 @@ def test_a_run_whose_process_was_killed_shows_no_sign_of_life(tmp_path: Path, mo
 
 def test_stretches_of_time_are_worded() -> None:
     assert [liveness.lapse(s) for s in (5, 600, 7200, 400_000)] == ["5 s", "10 min", "2 h", "5 days"]
+
+
+def configured(path: Path, **settings: str) -> Run:
+    """A run of other settings: text entries of the tables `participation` (rule, against) and `offer` (kind)."""
+    run = reading.read(path)
+    tables = {"rule": "participation", "against": "participation", "kind": "offer"}
+    config: dict[str, Any] = {name: dict(run.config[name]) for name in ("participation", "offer")}
+    for key, value in settings.items():
+        config[tables[key]][key] = value
+    run.config = {**run.config, **config}
+    return run
+
+
+def everybody_in(run: Run) -> Run:
+    """The same run with every silo in in every round."""
+    for line in run.rounds:
+        line.numbers["participation"] = 1.0  # type: ignore[index]
+    for seen in run.clients.glimpses:
+        object.__setattr__(seen, "status", "j" * len(run.silos))
+    for c in run.clients:
+        object.__setattr__(c, "status", "j" * len(run.silos))
+        object.__setattr__(c, "reason", ["joins always"] * len(run.silos))
+    return run
+
+
+def test_who_trains_along_and_chooses_what_to_deploy_is_not_forced(tmp_path: Path) -> None:
+    path = written(tmp_path, 4, 12, alone=True).path
+    run = everybody_in(configured(path, rule="always", against="outside", kind="stack"))
+    said = answer.answer(run, "tailored")
+    assert said["headline"] == "Everybody trains along, and 3 of 4 silos are better off than alone"
+    only = "each deploys its mixture only if its own validation data prefer it"
+    assert only in said["subtitle"]
+    assert said["tiles"][0]["hint"] == only
+    assert said["strip"] == f"Who trained along: everybody; {only}"
+    assert {card["title"] for card in said["cards"]} == {f"silo-{k} trains along" for k in range(4)}
+    assert "It deploys its mixture only if its own validation data prefer it. " in said["cards"][0]["words"]
+    assert "forced" not in str(said) + str(said["cards"])
+    forced = everybody_in(configured(path, rule="always"))
+    assert answer.headline(forced).startswith("Everybody was forced in, ")
+    assert answer.answer(forced, "x")["strip"] == "Who was in: everybody, by force"
+    both = verdict.comparison([run, forced], ["tailored", "forced in"])
+    assert "Of those that let silos choose, “tailored” keeps most of them (100.0 %)" in both
+
+
+def test_who_has_no_standing_is_named_with_why_also_where_it_declined(tmp_path: Path) -> None:
+    path = written(tmp_path, 4, 3).path
+    run = reading.read(path)
+    assert "standing" not in answer.headline(run)
+    said = "u(0.1566) = 0.2224 is below gamma = 0.2233"
+    advice = ["", "", "threshold 1.04 is outside the range; without standing: sent nothing new for 20 rounds", "odd"]
+    line = {"round": 3, "status": ["joined", "joined", "declined", "joined"], "reason": ["", "", said, ""]}
+    last = client_round({**line, "advice": advice, "standing": [1.0, 1.0, 0.0417, 1.0]}, 4)
+    assert last is not None
+    assert list(last.lost) == ["", "", "sent nothing new for 20 rounds", ""]
+    for name in ("status", "reason", "standing", "standing_reason", "lost"):
+        object.__setattr__(run.clients[-1], name, getattr(last, name))
+    assert answer.headline(run).endswith("; silo-2 has no standing")
+    because = (
+        "no standing: it sent nothing new for 20 rounds. It is sent no new model, and what it sends is not counted."
+    )
+    assert f"silo-2 has {because}" in verdict.notices(run)
+    assert f"silo-2 has {because}" in verdict.verdict(run)
+    card = next(card for card in answer.answer(run, "x")["cards"] if card["silo"] == 2)
+    assert card["title"] == "silo-2 has no standing"
+    assert card["words"].startswith(f"It has {because} In this round it declined.")
+    assert card["exact"] == f"{said}; without standing: sent nothing new for 20 rounds"
+    assert card["next"] is None
+    assert card["feet"][-1] == "standing 0.04 of 1 (none at 0.5 or below)"
+    forced = configured(path, rule="always")
+    for k, seen in enumerate(forced.clients.glimpses):
+        object.__setattr__(seen, "status", "jjjj" if k < 2 else "jjrj")
+    assert answer.headline(forced).startswith("3 of 4 silos were forced in")
+
+
+def test_the_figure_alone_is_that_of_the_best_row_and_data_sets_are_not_ranked(tmp_path: Path) -> None:
+    paths = [written(tmp_path / str(k), 4, 12, alone=True).path for k in range(2)]
+    runs = [reading.read(paths[0]), configured(paths[1], rule="accuracy")]
+    assert payload(runs)["alone"] == pytest.approx(0.5)
+    for c in runs[1].clients:  # the other one's silos have an easier task
+        for name, more in (("test_deployed", 0.3), ("test_alone", 0.2)):
+            c.numbers[name][:] = [value + more for value in c.numbers[name]]  # type: ignore[index]
+    said = verdict.comparison(runs, ["one", "other"])
+    assert "By what silos deploy, “other” is best (86.2 %; alone they would have 70.0 %)." in said
+    shown = payload(runs)
+    assert shown["alone"] is None  # two levels, so none is drawn
+    runs[1].config = {**runs[1].config, "own": "df6b579f03328322"}
+    said = verdict.comparison(runs, ["one", "other"])
+    assert said == (
+        "2 methods side by side. They learn from different data (digits, own data df6b57), so they are not ranked."
+    )

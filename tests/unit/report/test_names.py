@@ -43,7 +43,7 @@ def test_a_run_that_is_no_row_is_called_by_its_method(tmp_path: Path) -> None:
     other = recipe(
         "clinics", {"participation.rule": "always", "participation.against": "outside", "offer.kind": "stack"}
     )
-    assert names.labels([begun(tmp_path, other)]) == ["FedUCA, everybody forced in, stack of models"]
+    assert names.labels([begun(tmp_path, other)]) == ["FedUCA, everybody trains along, stack of models"]
 
 
 def test_seeds_share_a_name_and_settings_tell_methods_apart(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_the_page_judges_every_silo_and_says_why_some_keep_to_their_own(tmp_path
     assert [row[2:4] for row in shown["judged"]] == [[60, 10], [10, 60], [2, 2], [1, 2]] * 2
     assert shown["judged"][0][1] < 1e-6 < shown["judged"][3][1] == 1
     assert [row[6] for row in shown["judged"][:2]] == [0.3, -0.3]
-    assert data["table"][0]["judged"] == "25.0 / 25.0 / 25.0 %"
+    assert data["table"][0]["judged"] == "25.0 / 25.0 / 25.0 / 25.0 %"
 
     last = run.clients[-1]
     out = [k for k, letter in enumerate(last.status) if letter == "d"]
@@ -239,7 +239,7 @@ def test_seeds_are_judged_together_and_scores_without_right_answers_by_loss(tmp_
     expected = judging.figures(columns, judging.overlap(2, task["validation_share"] * task["test_share"]))
     assert (
         payload(runs)["table"][0]["judged"]
-        == " / ".join(f"{100 * expected[f'{word}_share']:.1f}" for word in ("better", "worse", "undecided")) + " %"
+        == " / ".join(f"{100 * expected[f'{word}_share']:.1f}" for word in judging.VERDICTS) + " %"
     )
     for run in runs:
         run.config["task"]["test_share"] = "much"  # nobody knows how their parts overlap
@@ -248,7 +248,7 @@ def test_seeds_are_judged_together_and_scores_without_right_answers_by_loss(tmp_
     assert expected["better_share"] is None
     assert (
         payload(runs)["table"][0]["judged"]
-        == " / ".join(f"{100 * expected[f'loss_{word}_share']:.1f}" for word in ("better", "worse", "undecided")) + " %"
+        == " / ".join(f"{100 * expected[f'loss_{word}_share']:.1f}" for word in judging.VERDICTS) + " %"
     )
     assert "by log-loss on untouched data in round 3: of 4 silos 1 better off" in " ".join(verdict.verdict(runs[0]))
 

@@ -13,7 +13,7 @@ const sets = {
   bounds: () => folded("bounds"),
   weighed: () => folded("weighed"),
   worth: () => folded("worth"),
-  methods: () => data.table.map((row) => ({ method: row.method, number: row.number, participation: row.participation, score: row[data.compared_by], alone: data.compared_by === "deployed" ? row.alone : null })),
+  methods: () => data.table.map((row) => ({ method: row.method, number: row.number, participation: row.participation, score: row[data.compared_by], alone: data.compared_by === "deployed" ? data.alone : null })),
   seeds: () => (data.runs.length > data.table.length ? data.runs.map((r) => ({ method: r.label, seed: r.seed, participation: r.figures.participation, score: r.figures[data.compared_by] })) : []),
   curve: () => { const e = entry(); return e ? e[9].map((u, i) => ({ r: data.grid[i], u: real(u) })) : []; },
   points: () => { const e = entry(); return e ? e[10].map((u, i) => ({ r: run().details.places[i], u: real(u) })).filter((p) => p.u !== null) : []; },

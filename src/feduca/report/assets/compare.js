@@ -37,7 +37,7 @@ const methodColumns = () => {
     ["participation", "in", (row) => percent(row.participation), true], ["ended", "in at the end", (row) => percent(row.ended), true],
     ["accuracy", "shared model", (row) => scored(row.accuracy) + spread(row), some("accuracy")], ["deployed", "deployed", (row) => scored(row.deployed), some("deployed")],
     ["alone", "alone", (row) => scored(row.alone), some("alone")], ["better_off", "better off", (row) => (nothing(row.better_off) ? "–" : `${+(row.better_off * row.silos).toFixed(1)} of ${row.silos}`), some("better_off")],
-    ["gain_worst", "worst silo" + unit(), (row) => points(row.gain_worst), some("gain_worst")], ["judged", "surely better / worse / undecided", (row) => row.judged ?? "–", some("judged")],
+    ["gain_worst", "worst silo" + unit(), (row) => points(row.gain_worst), some("gain_worst")], ["judged", "surely better / worse / no different / undecided", (row) => row.judged ?? "–", some("judged")],
   ].filter(([, , , there]) => there);
 };
 const drawMethods = () => {

@@ -12,10 +12,10 @@ const drawChoices = () => {
 const drawHints = () => {
   const r = run(), out = leftOut($("curves")), more = leftOut($("research"));
   const lines = data.runs.length > data.table.length ? "Lines are means over seeds; bands reach from the lowest to the highest seed. " : "";
-  $("band-hint").textContent = lines + (out.length ? `Left out, for they do not change: ${out.join(", ")}.` : "");
+  $("band-hint").textContent = lines + (out.length ? `Left out, because they do not change: ${out.join(", ")}.` : "");
   fill($("research-said"), r.research.map((text) => make("p", text)));
   $("program-hint").textContent = hasData("slack") || hasData("promise") || r.series.promise_kept ? "" : "This run's mechanism solves no program and its rule needs no utility curve, so there is nothing promised that could be kept. ";
-  if (more.length) $("program-hint").textContent += `Left out, for they do not change: ${more.join(", ")}.`;
+  if (more.length) $("program-hint").textContent += `Left out, because they do not change: ${more.join(", ")}.`;
   $("directory").textContent = `${r.directory}: ${r.state}, ${r.done}${r.planned ? " of " + r.planned : ""} rounds.`;
   $("config").textContent = r.config;
   fill($("environment"), r.environment.map(([key, value]) => { const tr = make("tr"); tr.append(make("td", key), make("td", value)); return tr; }));
