@@ -252,7 +252,7 @@ def test_data_that_changed_are_noticed(tmp_path):
     folder = json.loads(feduca_(*words, "--json").stdout)["run_dir"]
     write_silos(tmp_path / "silos", seed=1)
     assert "has changed since" in feduca_(*words, ok=False)
-    assert "--again" in feduca_("compare", *words[1:], ok=False)
+    assert "--again" in feduca_("compare", "quickstart", *words[1:], ok=False)
     assert "has changed since" in feduca_("export", folder, "-o", tmp_path / "models", ok=False)
     feduca_(*words, "--again")
     assert "already finished" in feduca_(*words).stderr
@@ -260,11 +260,11 @@ def test_data_that_changed_are_noticed(tmp_path):
 
 def test_values_on_the_command_line(tmp_path):
     silos = write_silos(tmp_path / "silos", values=True, common=False)
-    base = settings(task__data=silos, task__metric="r2")
+    base, space = settings(task__data=silos, task__metric="r2"), ("--set", "offer.space=parameters")
     said = feduca_("run", *base, "--rounds", 1, "--out", tmp_path / "runs").stdout
     assert said.startswith("r2 of silos' own ")
     assert "there is no common test set" in said
-    table = feduca_("compare", "quickstart", *base, "--rounds", 1, "--out", tmp_path / "runs").stdout
+    table = feduca_("compare", "quickstart", *base, *space, "--rounds", 1, "--out", tmp_path / "runs").stdout
     assert "silos' own" in table.splitlines()[0]
     assert "r2" in table.splitlines()[1]
     shown = feduca_("partition", "--set", f"task.data={silos}", "--set", "task.metric=r2").stdout
