@@ -111,4 +111,9 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main("incentives_page", "The tables of docs/incentives.md.", ["docs/incentives.md"], write)
+    main(
+        "incentives_page",
+        "The tables of docs/incentives.md and the page beside it.",
+        ["docs/incentives.md", "docs/incentives-deeds.md"],
+        write,
+    )

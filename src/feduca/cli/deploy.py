@@ -5,11 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+import typer.core
 
-from feduca.cli.options import Json, Rounds, Set, Source, print_findings, print_run
+from feduca.cli.options import WHOLE, Json, Rounds, Set, Source, print_findings, print_run
+
+
+class Whole(typer.core.TyperGroup):
+    """Commands with their whole first sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(WHOLE)) for name, one in commands if one is not None])
+
 
 app = typer.Typer(
+    cls=Whole,
     help="Silos on machines of their own, over Flower (needs `feduca[flower]`).",
     no_args_is_help=True,
     rich_markup_mode=None,

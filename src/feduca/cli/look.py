@@ -13,6 +13,8 @@ from feduca.cli.options import (
     say,
 )
 
+SHOWN = 8  # folders of runs that a message names
+
 
 def report(
     runs: Annotated[list[str], typer.Argument(help="Run directories, or folders of them.", metavar="RUN...")],
@@ -35,14 +37,33 @@ def runs_in(places: list[str]) -> list[Path]:
     found: list[Path] = []
     for place in map(Path, places):
         if (place / CONFIG).is_file() or not place.is_dir():
+            if not place.exists():
+                raise InputError(f"there is no {place}; {_there(place)}")
             found.append(place)
             continue
-        inside = [file.parent for file in sorted(place.glob(f"*/{CONFIG}")) + sorted(place.glob(f"*/*/{CONFIG}"))]
+        inside = _below(place)
         begun = [run for run in inside if (run / ROUNDS).is_file() and (run / ROUNDS).stat().st_size]
         if not begun:
-            raise InputError(f"{place} holds no run with a finished round; give a run directory, or a folder of them")
+            raise InputError(f"{place} holds no run with a finished round; {_there(place)}")
         found += sorted(begun, key=lambda run: (run / CONFIG).stat().st_mtime_ns)
     return list(dict.fromkeys(found))
+
+
+def _below(place: Path) -> list[Path]:
+    from feduca.runs.manifest import CONFIG
+
+    return [file.parent for file in sorted(place.glob(f"*/{CONFIG}")) + sorted(place.glob(f"*/*/{CONFIG}"))]
+
+
+def _there(place: Path) -> str:
+    """What may be given instead of `place`: the folders of runs nearest to it, else how a run is made."""
+    near = next(folder for folder in place.absolute().parents if folder.is_dir())
+    for folder in (near.relative_to(Path.cwd()) if near.is_relative_to(Path.cwd()) else near, Path("runs")):
+        runs = [run for run in _below(folder) if not run.is_relative_to(place)]
+        if names := list(dict.fromkeys(str(run.parent) for run in runs)):
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            return f"there are runs in {', '.join(names[:SHOWN])}{more}"
+    return "give a run directory, or a folder of them, such as `feduca run tailored` writes"
 
 
 def watch(

@@ -16,6 +16,7 @@ import typer.core
 
 from feduca.cli import look, start, study
 from feduca.cli.deploy import app as deploy_app
+from feduca.cli.options import WHOLE
 
 GROUPS = {  # what a newcomer looks for, and how it begins
     "Start": (("run", "compare", "resume", "rollback", "list", "show", "doctor"), "feduca run tailored"),
@@ -32,7 +33,7 @@ class Grouped(typer.core.TyperGroup):
         known = {name: command for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))}
         width = max(map(len, known))
         for title, (names, example) in GROUPS.items():
-            rows = [(f"{name:<{width}}", known[name].get_short_help_str(formatter.width - width - 6)) for name in names]
+            rows = [(f"{name:<{width}}", known[name].get_short_help_str(WHOLE)) for name in names]
             with formatter.section(f"{title}, e.g. `{example}`"):
                 formatter.write_dl(rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ import typer
 if TYPE_CHECKING:
     from feduca.core.finding import Finding
     from feduca.runs.directory import RunResult
+
+WHOLE = 1000  # characters of a command's line in a list of commands: its first sentence, never cut
 
 Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
 Set = Annotated[
@@ -48,6 +51,18 @@ def chosen_recipe(
     from feduca.recipes.schema import parse_setting
 
     return api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed, device=device)
+
+
+def command(*words: str) -> str:
+    """A feduca command as it can be typed here: where the program is not on the PATH, by the path it was started by."""
+    started = Path(sys.argv[0])
+    named = started.stem == "feduca" and shutil.which("feduca") is None
+    return shlex.join([str(started) if named else "feduca", *words])
+
+
+def imported(imports: list[str] | None) -> list[str]:
+    """The words of a command that run the same files first."""
+    return [word for file in imports or [] for word in ("--import", file)]
 
 
 def folder_of(recipe: Any, seed: int, out: str) -> Path:
@@ -94,7 +109,7 @@ def repeatable(keep: bool) -> Iterator[None]:
 @contextmanager
 def resumable(folder: Path, imports: list[str] | None = None) -> Iterator[None]:
     """Ctrl-C and SIGTERM end in one line that says how to go on."""
-    command = shlex.join(["feduca", "resume", str(folder), *(w for file in imports or [] for w in ("--import", file))])
+    again = command("resume", str(folder), *imported(imports))
     try:
         yield
     except KeyboardInterrupt:
@@ -103,9 +118,9 @@ def resumable(folder: Path, imports: list[str] | None = None) -> Iterator[None]:
         if not (folder / "config.toml").is_file() or is_finished(folder):
             say("interrupted; nothing was written yet")
         elif why := nothing_kept(folder):
-            say(f"interrupted; {why}: `{command}` starts anew")
+            say(f"interrupted; {why}: `{again}` starts anew")
         else:
-            say(f"interrupted; go on with `{command}`")
+            say(f"interrupted; go on with `{again}`")
         raise typer.Exit(130) from None
 
 
@@ -135,7 +150,7 @@ def print_run(result: RunResult, as_json: bool) -> None:
         if line:
             echo(line)
     echo(printable(f"written to {row['run_dir']}"))
-    say(f"See it: feduca report {shlex.quote(str(row['run_dir']))}")
+    say(f"See it: {command('report', str(row['run_dir']))}")
 
 
 def verdict(findings: Sequence[Finding]) -> str:

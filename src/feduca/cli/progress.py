@@ -105,11 +105,12 @@ class Progress:
         if self._live is not None:
             self._live.update(self._below(self._table(record, clients, left)))
         elif record.round % max(1, self._rounds // 5) == 0 or record.round == self._rounds:
-            about = "" if record.satisfied is None else f"  satisfied {record.satisfied}/{len(clients.status)}"
-            about += "" if record.slack is None else f"  slack {record.slack:.4f}"
+            k = len(clients.status)
+            promised = "" if record.satisfied is None else f"  Eq. 2 {record.satisfied}/{k}"
+            inside = strip(clients.status) if k <= FEW else f"{record.joined}/{k}"
             print(
                 f"{self._label}: round {record.round}/{self._rounds}  {said(record.accuracy, self._metric)}"
-                f"  in {strip(clients.status)}" + about + f"  {left:.0f} s left",
+                f"  in {inside}{promised}  {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
@@ -121,7 +122,7 @@ class Progress:
     def _table(self, record: RoundRecord, clients: ClientRecord, left: float) -> Table:
         table = Table(title=self._title())
         solved = record.satisfied is not None or record.slack is not None
-        more = ("satisfied", "slack") if solved else ()
+        more = ("Eq. 2 holds", "slack") if solved else ()
         for name in ("round", heading(self._metric), "in", *more, "time left"):
             table.add_column(name, justify="right" if name != "in" else "left", no_wrap=name != "in")
         table.add_row(
@@ -257,7 +258,7 @@ def comparison(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> s
     if shared or not judged:
         title = heading(metric).replace(" ", "\n") if shared else f"silos' own\n{heading(metric)}"
         columns[title] = lambda row: _score(row, "accuracy" if shared else "deployed", metric)
-    columns["stay in\n%"] = lambda row: percent(row["participation"])
+    columns["stay in\n%"] = lambda row: "-" if row["rule"] == "never" else percent(row["participation"])
     if not judged:
         columns["Eq. 1\nholds %"] = lambda row: percent(row["eq1_share"])
     columns |= standing_columns(rows, metric)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,8 +19,10 @@ from feduca.cli.options import (
     Set,
     Source,
     chosen_recipe,
+    command,
     echo,
     folder_of,
+    imported,
     is_finished,
     load_imports,
     print_findings,
@@ -29,6 +30,9 @@ from feduca.cli.options import (
     resumable,
     say,
 )
+
+if TYPE_CHECKING:
+    from feduca.runs.directory import RunResult
 
 
 def run(
@@ -64,7 +68,7 @@ def run(
     named = f"{chosen.name}-{chosen.hash()}-s{chosen.seeds[0]}"
     tracked = sinks.make(track or [], named, out, chosen.plain())
     progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
-    progress.start(0, 1, chosen.mechanism["name"])
+    progress.start(0, 1, chosen.name)
 
     def follow(record: Any, clients: Any) -> None:
         progress(record, clients)
@@ -94,8 +98,9 @@ def resume(
     if rounds is not None:
         path = str(api.extended(path, rounds))
     if is_finished(Path(path)):
-        say("already finished; `feduca run --again` repeats it")
-        print_run(runs.load(path), as_json)
+        result = runs.load(path)
+        say(f"already finished; {_repeats(Path(path), result, imports)}--rounds goes on beyond its last round")
+        print_run(result, as_json)
         return
     chosen, directory = api.recorded(path)
     if (directory.path / "deployment.json").is_file():
@@ -104,13 +109,23 @@ def resume(
         resume_deployed(directory.path, as_json, chosen.rounds)
         return
     progress = display.Progress(chosen.rounds, metric=chosen.task.metric)
-    progress.start(0, 1, chosen.mechanism["name"])
+    progress.start(0, 1, chosen.name)
     try:
         with resumable(Path(path), imports):
             result = api.resume(path, watch=progress)
     finally:
         progress.close()
     print_run(result, as_json)
+
+
+def _repeats(run: Path, result: RunResult, imports: list[str] | None) -> str:
+    """How a finished run is repeated, where its recipe alone says how: not what was deployed, nor a task of one's own."""
+    if "own" in result.config or (run / "deployment.json").is_file():
+        return ""
+    out = run.absolute().parent.parent
+    place = [] if out == Path("runs").absolute() else ["--out", str(out)]
+    words = ("run", str(run / "config.toml"), "--again", *place, *imported(imports))
+    return f"`{command(*words)}` repeats it; "
 
 
 def rollback(
@@ -127,7 +142,7 @@ def rollback(
     deployed = roll_back(directory.path, f"{chosen.hash()}-s{chosen.seeds[0]}", round)
     if deployed:
         say("silos do not go back: they start again with the model they are sent")
-    say(f"back at round {round}; go on with `{shlex.join(['feduca', 'resume', path])}`")
+    say(f"back at round {round}; go on with `{command('resume', path)}`")
 
 
 def list_(

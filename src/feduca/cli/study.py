@@ -23,6 +23,7 @@ from feduca.cli.options import (
     Set,
     Source,
     chosen_recipe,
+    command,
     echo,
     folder_of,
     is_finished,
@@ -110,7 +111,7 @@ def compare(
     finally:
         progress.close()
     table = so_far()
-    see = f"See it: feduca report {shlex.quote(f'{out}/{chosen.name}')}"
+    see = f"See it: {command('report', f'{out}/{chosen.name}')}"
     if not chosen.axes:
         typer.echo(json.dumps(table) if as_json else display.comparison(table))
         say(see)

@@ -9,8 +9,8 @@ import numpy as np
 
 from feduca.client import outside
 from feduca.client.behaviour import Behaviour
-from feduca.client.offers import Asked, Mixture, Offered
-from feduca.client.participation import Decision, Quits, Situation
+from feduca.client.offers import Asked, Mixture, Offered, made
+from feduca.client.participation import Decision, Quits, Situation, decided
 from feduca.client.personal import Prepared
 from feduca.client.requests import Answers, Evaluate, Steps
 from feduca.client.stack import Stack, mixed_answers, mixed_scores
@@ -81,7 +81,8 @@ def decide(
         own, scores = yield from how.outside.before(memory, asked, trained_scores, initial)
         own_scores, called = masked(scores, memory.trained), how.outside.name
     gone = how.rule.gone(memory.extra, k) if isinstance(how.rule, Quits) else np.zeros(k, bool)
-    offered = yield from how.offer.of(
+    offered = yield from made(
+        how.offer,
         Asked(
             clients,
             asked.theta,
@@ -94,7 +95,7 @@ def decide(
             how.metric,
             own_scores,
             None if how.outside is None else own,
-        )
+        ),
     )
     prepared = yield from how.personal.prepare(memory, asked, how.seed)
     taken, judged = offered.theta, offered.scores
@@ -104,7 +105,8 @@ def decide(
         taken, judged = prepared.model, (yield Evaluate(prepared.model, clients))
     solo, solo_scores = yield from without_others(memory, asked, how, own, own_scores, initial)
     reported = how.decide_by == "reported"
-    decision = how.rule.decide(
+    decision = decided(
+        how.rule,
         Situation(
             asked.round,
             own_scores,
@@ -118,7 +120,7 @@ def decide(
             memory.extra,
             offered.concession if prepared.model is None and how.outside is None else None,
             called,
-        )
+        ),
     )
     join = decision.join & how.conduct.willing(clients) | ~memory.trained
     uses = join

@@ -7,7 +7,7 @@ point decides: a curve may say where to look first, never what is offered. Theor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ import numpy as np
 from feduca.client.participation import Comparison
 from feduca.client.requests import Along, Steps
 from feduca.core.arrays import mix, part, repeat, take
+from feduca.errors import RunError, shown
 from feduca.types import Array, Bools, Floats, Ints, Needs, Scores
 
 
@@ -76,6 +77,30 @@ class Offer(Protocol):
     def of(self, asked: Asked) -> Steps[Offered]:
         """A coroutine that may ask for evaluations (`work.Along`) and returns the offers."""
         ...
+
+
+def made(offer: Offer, asked: Asked) -> Steps[Offered]:
+    """What the offer makes, whoever wrote it: a model, its place and its scores for each silo of the call."""
+    steps, silos, named = offer.of(asked), len(asked.clients), f"the offer {type(offer).__name__}"
+    if not isinstance(steps, Generator):
+        raise RunError(
+            f"{named} returned {type(steps).__name__}; its `of` is a coroutine: it has a yield, even if it asks for nothing"
+            " (docs/your-mechanism.md)"
+        )
+    found = yield from steps
+    if not isinstance(found, Offered):
+        raise RunError(f"{named} returned {shown(found)}; return a feduca.client.offers.Offered, such as `at` makes")
+    rows = {
+        "theta": found.theta.shape[:1],
+        "concession": np.shape(found.concession),
+        "evaluations": np.shape(found.evaluations),
+        "scores.accuracy": np.shape(found.scores.accuracy),
+        "scores.loss": np.shape(found.scores.loss),
+    }
+    for name, shape in rows.items():
+        if tuple(shape) != (silos,):
+            raise RunError(f"{named} gave {name} of shape {tuple(shape)}; give one for each of the {silos} silos")
+    return found
 
 
 def at(asked: Asked, concession: Floats, scores: Scores, evaluations: Ints) -> Offered:

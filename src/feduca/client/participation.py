@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from feduca.errors import RunError
+from feduca.errors import RunError, shown
 from feduca.types import Array, Bools, Floats, Ints, Needs, Scores, UtilityFamily
 
 
@@ -48,6 +48,26 @@ class ParticipationRule(Protocol):
     def needs(self) -> Needs: ...
 
     def decide(self, situation: Situation) -> Decision: ...
+
+
+def decided(rule: ParticipationRule, situation: Situation) -> Decision:
+    """What the rule decides, whoever wrote it: one answer and one reason for each silo of the call."""
+    found, silos = rule.decide(situation), len(situation.gamma)
+    where = f"the rule {type(rule).__name__} in round {situation.round}"
+    if not isinstance(found, Decision):
+        raise RunError(
+            f"{where} returned {shown(found)}; its decide returns a feduca.client.participation.Decision(join, reasons)"
+        )
+    join = np.asarray(found.join)
+    if join.shape != (silos,) or join.dtype != bool:
+        raise RunError(
+            f"{where} gave join of shape {join.shape} and type {join.dtype}; give a numpy array with True or False for each of"
+            f" the {silos} silos it is asked about"
+        )
+    if isinstance(found.reason, str) or len(found.reason) != silos:
+        seen = "one text" if isinstance(found.reason, str) else f"{len(found.reason)} reasons"
+        raise RunError(f"{where} gave {seen}; give a list with one for each of the {silos} silos it is asked about")
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -231,7 +251,7 @@ class WarmStart:
         if situation.round <= self.rounds:
             n = len(situation.gamma)
             return Decision(np.ones(n, bool), [f"warm start until round {self.rounds}"] * n)
-        return self.rule.decide(situation)
+        return decided(self.rule, situation)
 
 
 @dataclass(frozen=True)
@@ -261,7 +281,7 @@ class Quits:
         n = len(situation.gamma)
         before = np.asarray(situation.extra.get("behind", np.zeros(n)))
         gone = self.gone(situation.extra, n)
-        inner = self.rule.decide(situation)
+        inner = decided(self.rule, situation)
         deployed = Scores(
             np.where(inner.join, situation.offered.accuracy, situation.own.accuracy),
             np.where(inner.join, situation.offered.loss, situation.own.loss),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from feduca.errors import InputError
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by the colour-blind, too
 STATUS = {"joined": "#0072B2", "declined": "#E69F00", "absent": "#999999", "refused": "#CC79A7", "left": "#555555"}
 WIDE, HIGH, LEFT, BELOW, ABOVE = 640, 240, 52, 34, 26
@@ -30,9 +32,19 @@ class Picture:
     __repr__ = __str__
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file."""
-        Path(path).write_text(self.svg, encoding="utf-8")
-        return Path(path)
+        """Write it to a file, an SVG."""
+        path = Path(path)
+        if path.suffix.lower() not in ("", ".svg"):
+            raise InputError(
+                f"a picture is saved as SVG, and {path} ends in {path.suffix}: call it {path.with_suffix('.svg')}"
+                " (`feduca report --figures DIR` draws PNG and PDF)"
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.svg, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from None
+        return path
 
 
 def _page(width: float, height: float, parts: Sequence[str], title: str) -> Picture:

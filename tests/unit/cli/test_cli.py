@@ -403,7 +403,11 @@ def test_a_finished_run_says_so(capsys):
     assert code == 0
     assert err.count("already finished; --again repeats it") == 1
     folder = out.split("written to ")[1].strip()
-    assert "already finished" in feduca("resume", folder, capsys=capsys)[2]
+    err = feduca("resume", folder, capsys=capsys)[2]
+    assert f"`feduca run {folder}/config.toml --again` repeats it" in err
+    code, out, err = feduca("run", f"{folder}/config.toml", "--again", capsys=capsys)
+    assert f"written to {folder}" in out
+    assert err.startswith("quickstart: round 1/2")
     assert "already finished" not in feduca("run", *FAST, "--again", capsys=capsys)[2]
 
 

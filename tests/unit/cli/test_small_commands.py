@@ -9,6 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from command_line import feduca
 from feduca.cli.main import app
 
 PROBLEM = {
@@ -121,3 +122,39 @@ def test_partition_counts_classes_where_there_are_many():
         "a 57/19 examples of 19 of its 20 classes, of 40",
         "b 40/20 examples of 20 of its 20 classes, of 40",
     ]
+
+
+def test_a_command_can_be_typed_as_it_is_printed(monkeypatch):
+    from feduca.cli.options import command
+
+    monkeypatch.setattr("sys.argv", [".venv/bin/feduca", "compare"])
+    monkeypatch.setenv("PATH", "")
+    assert command("report", "runs/my runs") == ".venv/bin/feduca report 'runs/my runs'"
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert command("report", "runs") == "feduca report runs"
+
+
+def test_what_is_no_run_is_told_which_runs_there_are(tmp_path, monkeypatch):
+    from feduca.cli.look import runs_in
+    from feduca.errors import InputError
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"there is no runs; give a run directory.*feduca run tailored"):
+        runs_in(["runs"])
+    for name in ("tailored", "clinics"):
+        folder = tmp_path / "runs" / name / "abc-s0"
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text("rounds = 1\n")
+    for place in ("runs/quickstart/*", "quickstart"):
+        with pytest.raises(InputError, match=r"there is no .*; there are runs in runs/clinics, runs/tailored$"):
+            runs_in([place])
+    (tmp_path / "runs" / "empty").mkdir()
+    with pytest.raises(InputError, match="no run with a finished round; there are runs in runs/clinics, runs/tailored"):
+        runs_in(["runs/empty"])
+
+
+def test_lists_of_commands_show_whole_lines(capsys):
+    for words in ([], ["deploy"]):
+        _, out, _ = feduca(*words, "--help", capsys=capsys)
+        assert "..." not in out.replace("models, ...", "").replace("[ARGS]...", "")
+        assert max(map(len, out.splitlines())) <= 80

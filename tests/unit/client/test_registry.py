@@ -15,7 +15,7 @@ from feduca.client.offers import at
 from feduca.client.participation import Comparison, Decision
 from feduca.client.requests import Along
 from feduca.core.arrays import repeat
-from feduca.errors import ConfigError
+from feduca.errors import ConfigError, RunError
 
 SMALL = {"task.clients": 4, "local.epochs": 1, "utility.check_every": 0, "mechanism.name": "fedavg"}
 
@@ -73,6 +73,62 @@ def test_what_is_no_rule_is_refused():
         registry.offers.register("odd", Odd)
     with pytest.raises(ConfigError, match=r"participation\.rule is 'odd'"):
         feduca.recipe("quickstart", {"participation.rule": "odd"})
+
+
+WRONG_DECISIONS = {
+    "returned None; its decide returns": lambda n: None,
+    "gave join of shape .1,. and type bool; .* each of the 4 silos": lambda n: Decision(np.ones(1, bool), ["yes"] * n),
+    "and type float64; give": lambda n: Decision(np.ones(n), ["yes"] * n),
+    "gave 1 reasons; give a list with one for each of the 4 silos": lambda n: Decision(np.ones(n, bool), ["yes"]),
+    "gave one text": lambda n: Decision(np.ones(n, bool), "yes!"),
+}
+
+
+@pytest.mark.parametrize("said", WRONG_DECISIONS)
+@pytest.mark.parametrize("around", [{}, {"participation.quits": 2}])
+def test_a_wrong_decision_is_one_line(said, around):
+    @dataclass(frozen=True)
+    class Mine:
+        needs = feduca.Needs()
+
+        def decide(self, situation):
+            return WRONG_DECISIONS[said](len(situation.gamma))
+
+    registry.rules.register("mine", Mine)
+    with pytest.raises(RunError, match=f"the rule Mine in round 1 .*{said}"):
+        feduca.run("quickstart", {**SMALL, **around, "participation.rule": "mine"}, rounds=2)
+
+
+def _short(asked):
+    found = at(asked, np.zeros(len(asked.clients)), asked.global_scores, np.ones(1, int))
+    return found
+    yield
+
+
+def _nothing(asked):
+    return None
+    yield
+
+
+WRONG_OFFERS = {
+    "returned int; its `of` is a coroutine": lambda asked: 3,
+    "returned None; return a feduca": _nothing,
+    "gave evaluations of shape .1,.; give one for each of the 4 silos": _short,
+}
+
+
+@pytest.mark.parametrize("said", WRONG_OFFERS)
+def test_a_wrong_offer_is_one_line(said):
+    @dataclass(frozen=True)
+    class Mine:
+        needs = feduca.Needs()
+
+        def of(self, asked):
+            return WRONG_OFFERS[said](asked)
+
+    registry.offers.register("mine", Mine)
+    with pytest.raises(RunError, match=f"the offer Mine {said}"):
+        feduca.run("quickstart", {**SMALL, "participation.rule": "accuracy", "offer.kind": "mine"}, rounds=2)
 
 
 FILE = """
