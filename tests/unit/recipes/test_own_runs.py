@@ -322,7 +322,7 @@ def test_data_that_changed_are_noticed(tmp_path):
 
 def test_values_on_the_command_line(tmp_path):
     silos = write_silos(tmp_path / "silos", values=True, common=False)
-    base, space = settings(task__data=silos, task__metric="r2"), ("--set", "offer.space=parameters")
+    base = settings(task__data=silos, task__metric="r2")
     said = feduca_("run", *base, "--rounds", 1, "--out", tmp_path / "runs").stdout
     assert said.startswith("r2 of silos' own ")
     assert "there is no common test set" in said
