@@ -1,4 +1,4 @@
-"""The tables of docs/incentives.md, from the committed summary: `python -m paper.incentives_page [RESULTS [TARGET ...]]`.
+"""The tables of docs/incentives.md and of its page of deeds, from the committed summary: `python -m paper.incentives_page`.
 
 Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is there is replaced. Nothing is typed by hand.
 """
@@ -95,6 +95,7 @@ def commands(found: list[Cell]) -> str:
     return f"```console\n{said}\n```\n\ncpu; commit {where}.\n\nNot run yet: {'; '.join(lacking) or 'nothing'}."
 
 
+PAGES = ["docs/incentives.md", "docs/incentives-deeds.md"]
 BLOCKS = {"incentives:honest": honest, "incentives:deeds": deeds, "incentives:commands": commands}
 
 
@@ -111,9 +112,4 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(
-        "incentives_page",
-        "The tables of docs/incentives.md and the page beside it.",
-        ["docs/incentives.md", "docs/incentives-deeds.md"],
-        write,
-    )
+    main("incentives_page", "The tables on what honest work pays.", PAGES, write)

@@ -18,7 +18,7 @@ FOUND = json.loads((ROOT / "results" / "incentives.json").read_text(encoding="ut
 
 
 def test_the_page_shows_what_the_summary_says():
-    pages = [(ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("incentives", "incentives-deeds")]
+    pages = [(ROOT / page).read_text(encoding="utf-8") for page in incentives_page.PAGES]
     for page in pages:
         assert page == incentives_page.filled(page, lambda name: incentives_page.block(name, ROOT / "results"))
     assert sum(page.count("<!-- table ") for page in pages) == len(incentives_page.BLOCKS)
