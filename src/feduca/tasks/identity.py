@@ -38,6 +38,15 @@ def fingerprint(task: TorchTask) -> str:
     return _sha(json.dumps(what, sort_keys=True).encode())
 
 
+def short(task: TorchTask) -> str:
+    """A line for a notebook."""
+    silos, about = len(task.members), task.about
+    words = [f"{silos} silo{'s' * (silos != 1)}"]
+    words += [f"{about['classes']} classes"] if about.get("classes", 1) > 1 else []
+    words += [str(about["model"])] if "model" in about else []
+    return f"TorchTask({', '.join([*words, f'{task.parameters} parameters'])})"
+
+
 def _sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 

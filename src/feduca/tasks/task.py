@@ -129,6 +129,8 @@ class TorchTask:
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "ahead", Ahead())
 
+    __repr__ = identity.short
+
     engine: Engine = field(init=False)
     least: int = field(init=False, compare=False)  # examples that a mini-batch must have
     layout: Layout = field(init=False)

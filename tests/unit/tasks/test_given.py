@@ -54,6 +54,27 @@ def test_without_a_test_part_a_run_goes_on_and_says_what_is_lacking(caplog):
     assert feduca.own_task(four, test=part(10)).test(feduca.own_task(four).init(0)) is not None
 
 
+def test_what_will_surprise_is_said_in_a_line(caplog):
+    def one_class(n):
+        x, y = part(n)
+        return x, np.ones_like(y)
+
+    silos = {"a": (*part(30), *part(12), *part(9)), "b": (*one_class(20), *one_class(9))}
+    task = feduca.own_task(silos, classes=3)
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(":")[0] for line in said] == [
+        "silo b has class 1 alone, to train on and to decide by",
+        "no untouched test part",
+    ]
+    assert said[1].startswith("no untouched test part: b, unlike 1 other silo;")
+    assert repr(task) == f"TorchTask(2 silos, 3 classes, mlp, {task.parameters} parameters)"
+    caplog.clear()
+    alone = feduca.own_task({"a": silos["a"]})
+    assert not caplog.records
+    feduca.run("quickstart", rounds=1, task=alone)
+    assert "there is one silo, a: it federates with nobody" in caplog.text
+
+
 def relabelled(change):
     return {name: tuple(change(a) if i % 2 else a for i, a in enumerate(arrays)) for name, arrays in SILOS.items()}
 
