@@ -108,6 +108,7 @@ class RunResult:
         deployed, alone = standing.each(self.clients) or (standing.last(self.clients, "test_deployed"), None)
         mine, without = (None if of is None or k >= len(of) else of[k] for of in (deployed, alone))
         joined = sum(record["status"][k] == "joined" for record in self.clients if k < len(record["status"]))
+        why: str = last["reason"][k]
         return [
             self._names[k],
             f"{joined} of {len(self.clients)}",
@@ -115,7 +116,7 @@ class RunResult:
             scored(without, metric, unit=" %"),
             points(standing.gain(mine, without), metric),
             last["status"][k],
-            WHY.get(last["reason"][k], last["reason"][k]),
+            WHY.get(why, why),
         ]
 
     def to_frame(self) -> Any:

@@ -236,9 +236,10 @@ def _odd(files: SiloFiles, kind: type) -> list[str]:
     tested = [name for name, parts in silos.items() if "test" in parts and len(parts["test"][1])]
     lacking = [name for name in silos if name not in tested]
     if tested and lacking:
+        named = ", ".join(lacking[:5]) + " ..." * (len(lacking) > 5)
         found.append(
-            f"no untouched test part: {', '.join(lacking[:5])}{' ...' * (len(lacking) > 5)}, unlike {len(tested)} other silo{'s' * (len(tested) > 1)};"
-            " nobody can say whether these are better off than alone"
+            f"no untouched test part: {named}, unlike {len(tested)} other silo{'s' * (len(tested) > 1)}; nobody can say whether"
+            " these are better off than alone"
         )
     return found
 

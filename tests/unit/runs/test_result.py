@@ -57,7 +57,7 @@ def test_a_picture_is_saved(result, tmp_path):
     with pytest.raises(InputError, match=r"plot\.png ends in \.png: call it .*plot\.svg"):
         result.plot().save(tmp_path / "plot.png")
     assert not (tmp_path / "plot.png").exists()
-    with pytest.raises(InputError, match="cannot write .*; choose another place"):
+    with pytest.raises(InputError, match=r"cannot write .*; choose another place"):
         result.plot().save(tmp_path / "new" / "plot.svg" / "below.svg")
 
 

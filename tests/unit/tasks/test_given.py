@@ -62,10 +62,8 @@ def test_what_will_surprise_is_said_in_a_line(caplog):
     silos = {"a": (*part(30), *part(12), *part(9)), "b": (*one_class(20), *one_class(9))}
     task = feduca.own_task(silos, classes=3)
     said = [record.getMessage() for record in caplog.records]
-    assert [line.partition(":")[0] for line in said] == [
-        "silo b has class 1 alone, to train on and to decide by",
-        "no untouched test part",
-    ]
+    assert said[0].startswith("silo b has class 1 alone, to train on and to decide by: ")
+    assert len(said) == 2
     assert said[1].startswith("no untouched test part: b, unlike 1 other silo;")
     assert repr(task) == f"TorchTask(2 silos, 3 classes, mlp, {task.parameters} parameters)"
     caplog.clear()
@@ -109,7 +107,7 @@ def test_labels_from_one_words_and_a_declared_number():
         (relabelled(lambda y: y + 2), {"classes": 3}, r"has label 4, and classes is 3"),
         (SILOS, {"classes": 2}, r"has label 2, and classes is 2"),
         (SILOS, {"classes": "3"}, r"classes is '3'"),
-        (SILOS, {"model": nn.Linear}, r"model is Linear, which makes no model .* lambda: nn\.Linear\(4, 3\)"),
+        (SILOS, {"model": nn.Linear}, r"model is Linear, which makes no model .* lambda: nn\.Linear\(inputs, classes\)"),
         (SILOS, {"model": lambda: nn.LSTM(4, 3)}, r"returns a tuple: it must return one tensor, \[examples, 3\]"),
         ({**SILOS, "west": relabelled(lambda y: y.astype(str))["north"]}, {}, "labels are words in west and numbers elsewhere"),
         (SILOS, {"test": part(3)[0]}, "the global test set is given an array"),
