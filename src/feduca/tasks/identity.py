@@ -38,7 +38,7 @@ def fingerprint(task: TorchTask) -> str:
     return _sha(json.dumps(what, sort_keys=True).encode())
 
 
-def short(task: TorchTask, /) -> str:
+def short(task: TorchTask) -> str:
     """A line for a notebook."""
     silos, about = len(task.members), task.about
     words = [f"{silos} silo{'s' * (silos != 1)}"]
