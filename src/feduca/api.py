@@ -59,11 +59,16 @@ def _mapping(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
 def _check_task(task: Any) -> None:
     lacking = [name for name in TASK if not hasattr(task, name)]
     if lacking or isinstance(task, type):
-        seen = f"the class {task.__name__}" if isinstance(task, type) else shown(task)
+        seen = f"the class {task.__name__}" if isinstance(task, type) else _seen(task)
         raise InputError(
             f"task is {seen}, which {'is no object' if not lacking else 'has no ' + ', '.join(lacking)}: give what"
             " feduca.own_task or build_own_task makes, or an object like feduca.Task"
         )
+
+
+def _seen(task: Any) -> str:
+    """Arrays by the bare name of what holds them."""
+    return f"a {type(task).__name__} of {len(task)}" if isinstance(task, Mapping | list | tuple) else shown(task)
 
 
 def run(
@@ -141,6 +146,8 @@ def _single(
     if device is not None:
         settings["engine.device"] = device
     silos = len(task.silos)
+    if silos == 1:
+        log.warning("there is one silo, %s: it federates with nobody; give at least two", task.silos[0])
     for key, value in settings.items():
         if key == "task.clients" and value != silos:
             raise ConfigError(f"task.clients is {value!r}, but the task given has {silos} silos: leave it out")

@@ -258,7 +258,7 @@ def comparison(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> s
     if shared or not judged:
         title = heading(metric).replace(" ", "\n") if shared else f"silos' own\n{heading(metric)}"
         columns[title] = lambda row: _score(row, "accuracy" if shared else "deployed", metric)
-    columns["stay in\n%"] = lambda row: "-" if row["rule"] == "never" else percent(row["participation"])
+    columns["stay in\n%"] = lambda row: "-" if row.get("rule") == "never" else percent(row["participation"])
     if not judged:
         columns["Eq. 1\nholds %"] = lambda row: percent(row["eq1_share"])
     columns |= standing_columns(rows, metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -58,6 +59,13 @@ def _text(x: float, y: float, words: str, anchor: str = "start", colour: str = I
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'
 
 
+def ticks(low: float, high: float) -> list[float]:
+    """Two to six round numbers between."""
+    rough = 10.0 ** math.floor(math.log10(high - low))
+    step = next(s * rough for s in (0.25, 0.5, 1, 2) if (high - low) / (s * rough) <= 5 or s == 2)
+    return [round(n * step, 12) for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
 def lines(
     rounds: Sequence[int], series: Mapping[str, Series], title: str, unit: str = "%", scale: float = 100
 ) -> Picture:
@@ -72,21 +80,22 @@ def lines(
         return x, HIGH - BELOW - (HIGH - BELOW - ABOVE) * (scale * value - low) / (high - low)
 
     parts = [_text(LEFT, 14, title)]
-    for share in (0, 0.5, 1):
-        y = HIGH - BELOW - (HIGH - BELOW - ABOVE) * share
+    for tick in ticks(low, high):
+        y = HIGH - BELOW - (HIGH - BELOW - ABOVE) * (tick - low) / (high - low)
         parts.append(f'<line x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{FAINT}" stroke-width="0.5"/>')
-        parts.append(_text(LEFT - 6, y + 4, f"{low + share * (high - low):.3g}", "end"))
+        parts.append(_text(LEFT - 6, y + 4, f"{tick:g}", "end"))
     parts += [_text(LEFT, HIGH - 12, f"round {rounds[0]}"), _text(right, HIGH - 12, str(rounds[-1]), "end")]
     parts.append(_text(LEFT - 6, ABOVE - 8, unit, "end"))
     for n, (name, values) in enumerate(series.items()):
         colour, pen, path = COLOURS[n % len(COLOURS)], "M", []
+        wide = 2 + 1.5 * (len(series) - 1 - n)  # what lies below, where curves are equal, shows at the edges
         for i, value in enumerate(values):
             if value is None:
                 pen = "M"
                 continue
             path.append("{}{:.1f} {:.1f}".format(pen, *at(i, value)))
             pen = "L"
-        parts.append(f'<path d="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<path d="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="{wide:g}"/>')
         parts.append(_text(right + 10, ABOVE + 14 + 18 * n, name, colour=colour))
     return _page(WIDE, HIGH, parts, title)
 

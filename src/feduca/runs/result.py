@@ -24,6 +24,10 @@ from feduca.types import Array
 
 log = logging.getLogger("feduca")
 
+WHY = {
+    "joins always": "everybody trains along",
+    "stays alone": "every silo trains alone",
+}  # reasons of a rule alike for all
 WORDS = ("metric", "gain_worst_silo")  # what a summary has beside numbers
 
 
@@ -104,6 +108,7 @@ class RunResult:
         deployed, alone = standing.each(self.clients) or (standing.last(self.clients, "test_deployed"), None)
         mine, without = (None if of is None or k >= len(of) else of[k] for of in (deployed, alone))
         joined = sum(record["status"][k] == "joined" for record in self.clients if k < len(record["status"]))
+        why: str = last["reason"][k]
         return [
             self._names[k],
             f"{joined} of {len(self.clients)}",
@@ -111,12 +116,12 @@ class RunResult:
             scored(without, metric, unit=" %"),
             points(standing.gain(mine, without), metric),
             last["status"][k],
-            last["reason"][k],
+            WHY.get(why, why),
         ]
 
     def to_frame(self) -> Any:
-        """The rounds as a pandas DataFrame, a row each; `rounds` is the same as a list of mappings."""
-        return _frame(list(self.rounds), "rounds")
+        """The rounds as a pandas DataFrame, a row each: `rounds` with a column for every number (`seconds.round`, ...)."""
+        return _frame([_flat(record) for record in self.rounds], "rounds")
 
     def clients_frame(self) -> Any:
         """A pandas DataFrame with a row per round and silo, of what is one number or word for each."""
@@ -198,6 +203,14 @@ class RunResult:
 
 
 NAMED = 10  # silos that a complaint names
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings inside as columns of their own."""
+    parts = (
+        {f"{key}.{k}": v for k, v in x.items()} if isinstance(x, Mapping) else {key: x} for key, x in record.items()
+    )
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def _of(values: Any, k: int) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from feduca.tasks.data.silos import SiloFiles, read_folder
 from feduca.tasks.engines import logits
 from feduca.tasks.metrics import Criterion, Score, auc, check, criterion
 from feduca.tasks.task import Settings, Silo, TorchTask
+
+log = logging.getLogger("feduca")
 
 Model = str | nn.Module | Callable[[], nn.Module]
 
@@ -215,7 +218,30 @@ def _silos_task(
         "metric": judge.name,
         "loss": judge.loss_name,
     }
+    for line in _odd(files, kind):
+        log.warning("%s", line)
     return TorchTask(make, members, pool, test, judge, settings, about)
+
+
+def _odd(files: SiloFiles, kind: type) -> list[str]:
+    """What is no mistake but will surprise, a line each."""
+    found, silos = [], files.silos
+    for name, parts in silos.items() if kind is np.int64 else ():
+        seen = {int(y) for part in ("train", "validation") if part in parts for y in np.unique(parts[part][1])}
+        if len(seen) == 1:
+            found.append(
+                f"silo {name} has class {min(seen)} alone, to train on and to decide by: a model that always says"
+                f" {min(seen)} is perfect there, and no offer can beat it"
+            )
+    tested = [name for name, parts in silos.items() if "test" in parts and len(parts["test"][1])]
+    lacking = [name for name in silos if name not in tested]
+    if tested and lacking:
+        named = ", ".join(lacking[:5]) + " ..." * (len(lacking) > 5)
+        found.append(
+            f"no untouched test part: {named}, unlike {len(tested)} other silo{'s' * (len(tested) > 1)}; nobody can say whether"
+            " these are better off than alone"
+        )
+    return found
 
 
 def build_natural_task(
@@ -388,7 +414,7 @@ def _made(make: Callable[[], nn.Module]) -> nn.Module:
         name, why = getattr(make, "__name__", "a function"), (str(error).splitlines() or [""])[0]
         raise ConfigError(
             f"model is {name}, which makes no model when it is called without arguments ({type(error).__name__}: {why}): give a"
-            " module, or a function such as lambda: nn.Linear(4, 3)"
+            " module, or a function such as lambda: nn.Linear(inputs, classes) with your numbers"
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(

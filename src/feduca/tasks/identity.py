@@ -62,6 +62,15 @@ def _beside(module: nn.Module) -> list[list[str]]:
     return found
 
 
+def short(task: TorchTask) -> str:
+    """A line for a notebook."""
+    silos, about = len(task.members), task.about
+    words = [f"{silos} silo{'s' * (silos != 1)}"]
+    words += [f"{about['classes']} classes"] if about.get("classes", 1) > 1 else []
+    words += [str(about["model"])] if "model" in about else []
+    return f"TorchTask({', '.join([*words, f'{task.parameters} parameters'])})"
+
+
 def _sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 

@@ -119,15 +119,16 @@ class TorchTask:
             object.__setattr__(self, "settings", replace(self.settings, kind="sequential"))
         object.__setattr__(self, "engine", engine)
         object.__setattr__(self, "least", least_batch(engine))
-        if self.least > 1:
-            lonely = [silo.name for silo in self.members if len(silo.rows["train"]) < self.least]
-            if lonely:
-                raise DataError(
-                    f"silo {lonely[0]} has 1 training example, and the model's batch norm needs 2: give it more, leave it out, "
-                    "or use another normalisation"
-                )
+        if self.least > 1 and (lonely := [silo.name for silo in self.members if len(silo.rows["train"]) < self.least]):
+            raise DataError(
+                f"silo {lonely[0]} has 1 training example, and the model's batch norm needs 2: give it more, leave it out, "
+                "or use another normalisation"
+            )
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "ahead", Ahead())
+
+    def __repr__(self) -> str:
+        return identity.short(self)
 
     engine: Engine = field(init=False)
     least: int = field(init=False, compare=False)  # examples that a mini-batch must have

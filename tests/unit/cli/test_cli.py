@@ -63,7 +63,14 @@ def test_run_writes_a_run_directory_and_one_json_line(capsys):
     }
     assert json.loads((folder / "status.json").read_text())["state"] == "finished"
     assert len((folder / "rounds.jsonl").read_text().splitlines()) == 2
-    assert "round 2/2" in err  # no terminal: plain lines on stderr
+    told = [line for line in err.splitlines() if ": round " in line]  # no terminal: plain lines on stderr
+    assert told[-1].startswith("quickstart: round 2/2  accuracy ")
+    assert max(map(len, told)) <= 80
+
+
+def test_many_silos_fit_a_line_of_progress(capsys):
+    _, _, err = feduca("run", "--rounds", "1", "--set", "task.clients=30", "--set", "local.epochs=1", capsys=capsys)
+    assert "  in 30/30  Eq. 2 30/30  " in err
 
 
 def test_a_finished_run_is_printed_not_repeated(capsys):

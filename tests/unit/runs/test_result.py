@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -14,6 +15,7 @@ from torch import nn
 import feduca
 from command_line import feduca as command
 from feduca.errors import ConfigError, InputError
+from feduca.runs.pictures import ticks
 from numpy_task import NumpyTask
 
 SMALL = {"task.clients": 4, "local.epochs": 1, "utility.check_every": 0}
@@ -38,6 +40,7 @@ def test_a_notebook_shows_every_silo_and_fetches_nothing(result):
     assert page.count("<tr>") == 1 + 4
     assert all(f"<td>{name}</td>" in page for name in result.silos)
     assert "3 of 3" in page
+    assert "<td>everybody trains along</td>" in page
     for picture in (result.plot(), result.strip(), result.silo(2), result.silo("silo-2")):
         svg = picture._repr_svg_()
         ET.fromstring(svg)
@@ -51,12 +54,29 @@ def test_a_notebook_shows_every_silo_and_fetches_nothing(result):
 
 
 def test_a_picture_is_saved(result, tmp_path):
-    assert result.plot().save(tmp_path / "plot.svg").read_text() == result.plot().svg
+    assert result.plot().save(tmp_path / "new" / "plot.svg").read_text() == result.plot().svg
+    with pytest.raises(InputError, match=r"plot\.png ends in \.png: call it .*plot\.svg"):
+        result.plot().save(tmp_path / "plot.png")
+    assert not (tmp_path / "plot.png").exists()
+    with pytest.raises(InputError, match=r"cannot write .*; choose another place"):
+        result.plot().save(tmp_path / "new" / "plot.svg" / "below.svg")
+
+
+def test_axes_have_round_numbers():
+    assert ticks(52.9, 100) == [60, 70, 80, 90, 100]
+    assert ticks(5.71, 9.3) == [6, 7, 8, 9]
+    assert ticks(49.5, 50.5) == [49.5, 49.75, 50, 50.25, 50.5]
+    for low, wide in itertools.product((-0.137, 0, 3.3e4), np.geomspace(1e-3, 1e4, 50)):
+        found = ticks(low, low + wide)
+        assert 2 <= len(found) <= 6
+        assert low - 1e-9 * abs(wide) <= found[0] < found[-1] <= (low + wide) * (1 + 1e-9) + 1e-9
 
 
 def test_frames_or_what_to_install(result, monkeypatch):
     pd = pytest.importorskip("pandas")
     assert list(result.to_frame()["round"]) == [1, 2, 3]
+    assert list(result.to_frame()["seconds.round"]) == [record["seconds"]["round"] for record in result.rounds]
+    assert "seconds" not in result.to_frame()
     frame = result.clients_frame()
     assert isinstance(frame, pd.DataFrame)
     assert len(frame) == 3 * 4
@@ -130,6 +150,7 @@ def test_the_same_run_with_a_task_of_ones_own_is_found_with_its_model(tmp_path):
         (lambda tmp: feduca.own_task(np.zeros(3)), r"the silos are an array of shape \(3,\): give a mapping"),
         (lambda tmp: feduca.own_task({"a": (np.zeros((4, 2)), [0, 1, 0, 1]) * 2}, model=nn.Linear), r"model is Linear, which"),
         (lambda tmp: feduca.run(task=3), r"task is 3, which has no silos, .*: give what feduca\.own_task"),
+        (lambda tmp: feduca.run(task={"north": (np.ones((900, 4)), np.ones(900))}), r"^task is a dict of 1, which has no silos"),
         (lambda tmp: feduca.run(task=NumpyTask), r"task is the class NumpyTask, which"),
         (lambda tmp: feduca.run("quickstart", "rounds=3"), r"settings is 'rounds=3': give a mapping from dotted keys"),
         (lambda tmp: feduca.run("quickstart", "rounds=3", task=NumpyTask()), r"settings is 'rounds=3': give a mapping"),

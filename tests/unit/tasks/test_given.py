@@ -54,6 +54,25 @@ def test_without_a_test_part_a_run_goes_on_and_says_what_is_lacking(caplog):
     assert feduca.own_task(four, test=part(10)).test(feduca.own_task(four).init(0)) is not None
 
 
+def test_what_will_surprise_is_said_in_a_line(caplog):
+    def one_class(n):
+        x, y = part(n)
+        return x, np.ones_like(y)
+
+    silos = {"a": (*part(30), *part(12), *part(9)), "b": (*one_class(20), *one_class(9))}
+    task = feduca.own_task(silos, classes=3)
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("silo b has class 1 alone, to train on and to decide by: ")
+    assert len(said) == 2
+    assert said[1].startswith("no untouched test part: b, unlike 1 other silo;")
+    assert repr(task) == f"TorchTask(2 silos, 3 classes, mlp, {task.parameters} parameters)"
+    caplog.clear()
+    alone = feduca.own_task({"a": silos["a"]})
+    assert not caplog.records
+    feduca.run("quickstart", rounds=1, task=alone)
+    assert "there is one silo, a: it federates with nobody" in caplog.text
+
+
 def relabelled(change):
     return {name: tuple(change(a) if i % 2 else a for i, a in enumerate(arrays)) for name, arrays in SILOS.items()}
 
@@ -103,7 +122,7 @@ def test_tensors_of_half_precision_are_taken_as_they_are():
         (relabelled(lambda y: y + 2), {"classes": 3}, r"has label 4, and classes is 3"),
         (SILOS, {"classes": 2}, r"has label 2, and classes is 2"),
         (SILOS, {"classes": "3"}, r"classes is '3'"),
-        (SILOS, {"model": nn.Linear}, r"model is Linear, which makes no model .* lambda: nn\.Linear\(4, 3\)"),
+        (SILOS, {"model": nn.Linear}, r"model is Linear, which makes no model .* lambda: nn\.Linear\(inputs, classes\)"),
         (SILOS, {"model": lambda: nn.LSTM(4, 3)}, r"returns a tuple: it must return one tensor, \[examples, 3\]"),
         ({**SILOS, "west": relabelled(lambda y: y.astype(str))["north"]}, {}, "labels are words in west and numbers elsewhere"),
         (SILOS, {"test": part(3)[0]}, "the global test set is given an array"),
