@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import struct
 import threading
@@ -95,3 +96,23 @@ def test_connections_are_bounded(serve, monkeypatch):
         connection.close()
     time.sleep(0.3)
     assert ask(dashboard, b"GET /list.json HTTP/1.1").startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_list_says_what_tells_runs_of_one_method_apart(serve, tmp_path):
+    from run_directories import written
+
+    paths = [written(tmp_path, 3, 4, seed=seed).path for seed in (0, 1)]
+    dashboard = serve()
+
+    def listed():
+        rows = json.loads(dashboard.answer("/list.json", "")[2])["runs"]
+        return {row["seed"]: (row["method"], row["differs"]) for row in rows}
+
+    alike = listed()
+    assert alike[0] == alike[1]  # seeds of one method
+    assert alike[0][1] == ""
+    config = paths[1] / "config.toml"
+    config.write_text(config.read_text().replace("lr = 0.1", "lr = 0.25"))
+    told = listed()
+    assert told[1] == (alike[1][0], "lr = 0.25")
+    assert told[0] == (alike[0][0], "lr = 0.1")
