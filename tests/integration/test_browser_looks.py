@@ -221,7 +221,11 @@ def test_a_comparison_shows_score_against_participation_first_with_a_whole_legen
         )  # a long name leaves room for its figure
         first = page.locator("figure:visible").first
         assert first.get_attribute("data-chart") == "trade"
-        methods = ["FedUCA fresh, Eq. 1", "best mixture, Eq. 1", "ditto, Eq. 1, least concession"]
+        methods = [
+            "FedUCA fresh, Eq. 1",
+            "best mixture, Eq. 1, participation.against=outside",
+            "ditto, Eq. 1, least concession",
+        ]
         for legend in page.locator("[data-legend]").all():
             assert sorted(legend.locator("span").all_inner_texts()) == methods
         assert page.locator("figure[data-chart=trade] svg text", has_text=re.compile("^[123]$")).count() == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -29,9 +30,10 @@ def labels(runs: Sequence[Run]) -> list[str]:
     bases = [_row(run) or _method(run) for run in runs]
     shown = {"mechanism.name", "participation.rule", "participation.warm_start", "offer.kind"}
     keys = [_differ(base, bases, flat) - shown for base in bases]
-    short = [_told(*one, set()) for one in zip(bases, flat, keys)]
+    said = _said(flat, set().union(*keys))
+    short = [_told(*one, set()) for one in zip(bases, said, keys)]
     # Three settings may not be enough: what tells namesakes apart comes first then, where a legend does not cut it off.
-    names = [_told(base, own, some, _differ(s, short, flat)) for base, own, some, s in zip(bases, flat, keys, short)]
+    names = [_told(base, own, some, _differ(s, short, flat)) for base, own, some, s in zip(bases, said, keys, short)]
     kinds = [frozenset(config.items()) for config in flat]
     return [_numbered(name, names, kind, kinds) for name, kind in zip(names, kinds)]
 
@@ -42,10 +44,31 @@ def _differ(name: str, names: Sequence[str], flat: Sequence[Mapping[str, str]]) 
     return {key for key in set().union(*alike) if len({config.get(key) for config in alike}) > 1}
 
 
-def _told(base: str, config: Mapping[str, str], keys: set[str], first: set[str]) -> str:
+def _said(flat: Sequence[Mapping[str, str]], keys: set[str]) -> list[dict[str, str]]:
+    """What each run's settings that tell runs apart are called: by the last word, with the table where two share that.
+
+    A run of own data has none of the settings of a data set: the fingerprint of its data stands for them.
+    """
+    words = Counter(key.rpartition(".")[2] for key in keys)
+    several = len({config["own"] for config in flat if "own" in config}) > 1
+    found = []
+    for config in flat:
+        said = {}
+        for key in keys:
+            word = key.rpartition(".")[2]
+            said[key] = f"{key if words[word] > 1 else word} = {config.get(key, 'unset')}"
+            if key == "own":
+                said[key] = f"own data{f' {config[key][:6]}' * several}" if key in config else ""
+            elif key.startswith("task.") and "own" in config and key not in config:
+                said[key] = ""
+        found.append(said)
+    return found
+
+
+def _told(base: str, said: Mapping[str, str], keys: set[str], first: set[str]) -> str:
     """A name with some of these settings: all of those that come `first`, of others as many as make three."""
     order = [*sorted(first), *sorted(keys - first)]
-    extra = [f"{key.rpartition('.')[2]} = {config.get(key, 'unset')}"[:SETTING] for key in order]
+    extra = [said[key][:SETTING] for key in order if said[key]]
     most = max(3, len(first))
     return ", ".join([base, *extra[:most], *(["and more"] if len(extra) > most else [])])[:LABEL]
 

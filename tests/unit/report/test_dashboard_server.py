@@ -136,3 +136,23 @@ def test_a_file_that_vanishes_between_two_looks_prints_nothing(serve, tmp_path, 
     body = ask(dashboard, b"GET /run/runs%2Fone/data.json HTTP/1.1").partition(b"\r\n\r\n")[2]
     assert "config.toml" in json.loads(body)["error"]
     assert capfd.readouterr().err == ""
+
+
+def test_the_list_says_what_tells_runs_of_one_method_apart(serve, tmp_path):
+    from run_directories import written
+
+    paths = [written(tmp_path, 3, 4, seed=seed).path for seed in (0, 1)]
+    dashboard = serve()
+
+    def listed():
+        rows = json.loads(dashboard.answer("/list.json", "")[2])["runs"]
+        return {row["seed"]: (row["method"], row["differs"]) for row in rows}
+
+    alike = listed()
+    assert alike[0] == alike[1]  # seeds of one method
+    assert alike[0][1] == ""
+    config = paths[1] / "config.toml"
+    config.write_text(config.read_text().replace("lr = 0.1", "lr = 0.25"))
+    told = listed()
+    assert told[1] == (alike[1][0], "lr = 0.25")
+    assert told[0] == (alike[0][0], "lr = 0.1")

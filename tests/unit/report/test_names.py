@@ -78,3 +78,22 @@ def test_what_is_configured_otherwise_is_no_seed_however_many_settings_differ(tm
     first, again = names.labels([reading.read(path) for path in paths[:2]])
     assert (first[:3], again[:3]) == ("1: ", "2: ")
     assert first[3:] == again[3:]
+
+
+def test_settings_of_one_last_word_are_named_with_their_table_and_own_data_are_called_so(tmp_path: Path) -> None:
+    paths = [written(tmp_path, 3, 4, seed=seed).path for seed in range(3)]
+    first, second, third = [reading.read(path) for path in paths]
+    second.config = {**second.config, "conduct": {"kind": "copy", "clients": [2]}}
+    third.config = {**third.config, "task": {**third.config["task"], "clients": 7}}
+    one, two, three = names.labels([first, second, third])
+    assert "conduct.clients = [2]" in two
+    assert "task.clients = 7" in three
+    assert "kind = copy" in two
+    assert ", clients = " not in one + two + three
+    third.config = {key: value for key, value in first.config.items() if key != "task"} | {"own": "df6b579f03328322"}
+    one, three = names.labels([first, third])
+    assert three.endswith(", own data")
+    assert "own" not in one
+    second.config = {**third.config, "own": "aaaaaaa000000000"}
+    two, three = names.labels([second, third])
+    assert (two.rpartition(", ")[2], three.rpartition(", ")[2]) == ("own data aaaaaa", "own data df6b57")

@@ -42,8 +42,8 @@ const item = (run) => {
     li.append(about);
     return li;
   }
-  const link = make("a", `${run.name}: ${run.method}, seed ${run.seed}`, { class: "name", href: `run/${encodeURIComponent(run.key)}/${location.search}` });
-  about.append(link, badge, make("div", run.key, { class: "where" }));
+  const link = make("a", `${run.method.split(", ")[0] === run.name ? "" : `${run.name}: `}${run.method}, seed ${run.seed}`, { class: "name", href: `run/${encodeURIComponent(run.key)}/${location.search}` });
+  about.append(link, badge, make("div", [run.differs, run.key].filter(Boolean).join(" · "), { class: "where" }));
   if (run.state === "silent") about.append(make("div", `Its record says running, but nothing was written for ${lapse(run.age)}: it was probably killed. feduca resume goes on.`, { class: "where" }));
   if (run.state === "interrupted") about.append(make("div", "feduca resume goes on.", { class: "where" }));
   const progress = make("div", null, { class: "figure" });

@@ -29,7 +29,7 @@ from feduca.report.cleaning import text
 from feduca.report.names import labels
 from feduca.report.page import filled, packed, page_data, part, policy, render, require_report
 from feduca.report.payload import MAX_RUNS
-from feduca.report.reading import RunReader, find_runs, glance
+from feduca.report.reading import Run, RunReader, find_runs, glance
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SPARK = 60  # points of a line in the list
@@ -112,6 +112,8 @@ class Dashboard:
         self._host = host
         self._sources: dict[str, Source] = {}
         self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}  # of the list, with what their files were
+        self._runs_read: dict[str, Run] = {}  # ... and the runs behind them
+        self._names: tuple[Any, list[str]] = ((), [])  # what they are called together, and of which configurations
         try:
             self._server = _Server(host, port, _handler(self))
         except (OSError, OverflowError) as error:
@@ -170,8 +172,21 @@ class Dashboard:
         return "application/json", version, body
 
     def _list(self, runs: dict[str, Path]) -> dict[str, Any]:
-        rows = [self._row(key, path) for key, path in runs.items()]
+        rows = self._told([self._row(key, path) for key, path in runs.items()])
         return {"runs": rows, "together": 1 < len(rows) <= MAX_RUNS, "folder": text(self.root.resolve().name)}
+
+    def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows with what tells runs of one method apart. Names change only with the configurations."""
+        shown = [row for row in rows if "method" in row]
+        runs = [self._runs_read[row["key"]] for row in shown]
+        asked = tuple((run.path, run.config_text) for run in runs)
+        known, names = self._names  # once: other threads may change it
+        if known != asked:
+            names = labels(runs)
+            self._names = asked, names
+        differs = (name.partition(row["method"])[2].lstrip(", ") for name, row in zip(names, shown))
+        told = {row["key"]: {"differs": more} for row, more in zip(shown, differs)}
+        return [row | told.get(row["key"], {}) for row in rows]
 
     def _row(self, key: str, path: Path) -> dict[str, Any]:
         """A run in a list. Files are read again when they have changed, or while somebody may be writing them."""
@@ -179,7 +194,8 @@ class Dashboard:
             version = tuple(_plain_files(path))
             known, row = self._rows.get(key, (None, {}))
             if known != version or row["state"] == "running":
-                row = _row(key, path)
+                self._runs_read[key] = run = glance(path)
+                row = _row(key, run)
                 self._rows[key] = (version, row)
             return row | {"age": round(max(0.0, time.time() - max(at for _, at, _ in version) / 1e9))}
         except (InputError, OSError, ValueError) as error:
@@ -196,8 +212,7 @@ def _plain_files(folder: Path) -> Iterator[tuple[str, int, int]]:
                     yield entry.name, stat.st_mtime_ns, stat.st_size
 
 
-def _row(key: str, path: Path) -> dict[str, Any]:
-    run = glance(path)
+def _row(key: str, run: Run) -> dict[str, Any]:
     last = run.rounds[-1] if run.rounds else None
     every = max(1, len(run.rounds) // SPARK)
     shown = [line.numbers for line in run.rounds[-1::-every][::-1]]
