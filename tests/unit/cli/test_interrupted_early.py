@@ -13,6 +13,7 @@ from feduca.errors import FeducaError, printable
 
 IN_THE_MIDST = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests in the background has it ignored
 from feduca import __main__ as start
 
 class Interrupts:
