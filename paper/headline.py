@@ -7,7 +7,7 @@ README's five rows, the demo's table on docs/start.md, and the long tables of do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -22,7 +22,7 @@ from paper import real_page
 from paper.claims import Summaries
 from paper.figures.style import title
 from paper.page import filled, read
-from paper.tables import markdown
+from paper.tables import known, markdown
 from paper.writer import main
 
 TARGETS = ("README.md", "docs/start.md", "docs/results.md", "docs/choosing.md")
@@ -77,8 +77,8 @@ def standing(cells: Sequence[CellSummary], everything: Sequence[CellSummary], sa
     if same_silos:
         gains = [each.mean(axis=0) for each in gains]
     return Standing(
-        mean(_known(cell.participation_mean for cell in cells)),
-        mean(_known(cell.deployed_test_mean for cell in cells)),
+        mean(known(cell.participation_mean for cell in cells)),
+        mean(known(cell.deployed_test_mean for cell in cells)),
         mean(float((each > 1e-9).mean()) for each in gains),
         min(float(each.min()) for each in gains),
     )
@@ -89,10 +89,6 @@ def _gains(cell: CellSummary, everything: Sequence[CellSummary]) -> np.ndarray:
     deployed = cell.deployed_test
     without = cell.alone_test or (deployed if cell.rule == "never" else alone(cell, everything))
     return np.asarray(deployed, float) - np.asarray(without, float)
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
 
 
 def first(results: Path) -> dict[str, tuple[Standing, Standing]]:

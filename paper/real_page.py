@@ -7,7 +7,7 @@ is replaced. Nothing is typed by hand. (Tables of benchmarks on that second page
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -16,7 +16,7 @@ import numpy as np
 from feduca.core import wording
 from feduca.studies.cell_summary import CellSummary
 from paper.page import filled
-from paper.tables import markdown
+from paper.tables import known, markdown
 from paper.writer import main
 
 SETS = ("heart", "randhie", "fars", "vowel", "star", "exam", "azpro", "insteval")
@@ -58,7 +58,7 @@ def gains(found: Rows) -> str:
     for method, cells in found.items():
         shown = [_gain(cells.get(name)) for name in SETS]
         mine = [cells[name] for name in common]
-        lines.append([method, *shown, _signed(mean(_known(c.gain_mean for c in mine)))])
+        lines.append([method, *shown, _signed(mean(known(c.gain_mean for c in mine)))])
     return markdown(["method", *SETS, f"mean of {len(common)}"], lines, 1)
 
 
@@ -100,7 +100,7 @@ def dealt(found: Rows) -> str:
             c = cells[name]
             shared = "" if c.accuracy_mean is None else wording.percent(c.accuracy_mean, decimals=1)
             deployed = wording.percent(c.deployed_test_mean, decimals=1)
-            gain, worst = (_signed(v) for v in _known((c.gain_mean, c.gain_worst)))
+            gain, worst = (_signed(v) for v in known((c.gain_mean, c.gain_worst)))
             lines.append([name, method, _share([c], "participation_mean"), shared, deployed, gain, worst])
     titles = ("in %", "shared model, accuracy %", "silos deploy %", "gain over alone", "worst silo")
     return markdown(["data", "method", *titles], lines, 2)
@@ -116,7 +116,7 @@ def judged(found: Rows) -> str:
             _share(mine, name) for name in ("participation_mean", "better_share", "worse_share", "undecided_share")
         ]
         loss = [_share(mine, name) for name in ("loss_better_share", "loss_worse_share")]
-        lost = _known(c.loss_gain_mean for c in mine)
+        lost = known(c.loss_gain_mean for c in mine)
         lines.append([method, *shares, *loss, f"{mean(lost):+.3f}" if lost else ""])
     titles = ("in %", "better %", "worse %", "undecided %", "loss better %", "loss worse %", "gain in log-loss")
     return markdown(["method", *titles], lines, 1)
@@ -138,15 +138,15 @@ def headline(found: Rows) -> str:
     lines = []
     for called, method in HEADLINE.items():
         mine = [found[method][name] for name in common]
-        worst = min(_known(c.gain_mean for c in mine))
+        worst = min(known(c.gain_mean for c in mine))
         inside = "" if method == "alone" else _share(mine, "participation_mean")
-        worse = max(_known(c.worse_share for c in mine))
+        worse = max(known(c.worse_share for c in mine))
         lines.append(
             [
                 called,
                 inside,
-                wording.percent(mean(_known(c.deployed_test_mean for c in mine)), decimals=1),
-                _signed(mean(_known(c.gain_mean for c in mine))),
+                wording.percent(mean(known(c.deployed_test_mean for c in mine)), decimals=1),
+                _signed(mean(known(c.gain_mean for c in mine))),
                 _signed(worst),
                 wording.percent(worse, decimals=0),
             ]
@@ -167,12 +167,8 @@ def _signed(value: float) -> str:
 
 
 def _share(cells: Sequence[CellSummary], name: str) -> str:
-    known = _known(getattr(cell, name) for cell in cells)
-    return wording.percent(mean(known), decimals=0) if known else ""
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+    shares = known(getattr(cell, name) for cell in cells)
+    return wording.percent(mean(shares), decimals=0) if shares else ""
 
 
 def block(results: Path, name: str) -> str:

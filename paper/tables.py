@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from feduca.core.records import mean
@@ -56,9 +56,9 @@ def label(cell: Cell, axis: str) -> str:
     return f"{found}, {start}" if axis == "data" and start else found
 
 
-def known(values: Sequence[float | None] | None) -> list[float]:
-    """What is defined of a curve."""
-    return [value for value in values or [] if value is not None]
+def known(values: Iterable[float | None] | None) -> list[float]:
+    """What is defined of a curve, or of a row of figures."""
+    return [value for value in values or () if value is not None]
 
 
 def minus(ours: float | None, theirs: float | None) -> float | None:
