@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -29,6 +30,21 @@ Label = Annotated[
     str, Field(max_length=200), AfterValidator(printable)
 ]  # for terminals and pages: no control characters
 Layer = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+def _or_one_of(theirs: registry.Own) -> Callable[[Any, ValidatorFunctionWrapHandler], Any]:
+    """A validator: the library's names, and those of classes of one's own."""
+
+    def valid(name: Any, known: ValidatorFunctionWrapHandler) -> Any:
+        return name if isinstance(name, str) and name in theirs else known(name)
+
+    return valid
+
+
+def _as_it_is(name: str) -> str:
+    """A serializer: pydantic warns of a name that its Literal does not have."""
+    return name
+
 
 FIXED_MODELS = ("logistic", "resnet18", "bilstm")  # whose hidden layers are not a recipe's to choose (tasks/models.py)
 
@@ -128,14 +144,8 @@ class ParticipationTable(Table):
     confidence: float = Field(default=0.0, ge=0, lt=1)  # below it a difference in accuracy is a tie; 0: any counts
     quits: int = Field(default=0, ge=0)  # rounds without beating its model alone after which a silo leaves; 0 = never
 
-    @field_validator("rule", mode="wrap")
-    @classmethod
-    def _of_ones_own(cls, rule: Any, known: ValidatorFunctionWrapHandler) -> Any:
-        return rule if isinstance(rule, str) and rule in registry.rules else known(rule)
-
-    @field_serializer("rule")
-    def _by_name(self, rule: str) -> str:
-        return rule
+    _of_ones_own = field_validator("rule", mode="wrap")(_or_one_of(registry.rules))
+    _by_name = field_serializer("rule")(_as_it_is)
 
 
 class OutsideTable(Table):
@@ -161,14 +171,8 @@ class OfferTable(Table):
     )  # of a stack: judge weights on examples they were not found on; 0 = on all
     errors: float = Field(default=0.0, ge=0, le=10)  # of a stack: standard errors by which it must be better
 
-    @field_validator("kind", mode="wrap")
-    @classmethod
-    def _of_ones_own(cls, kind: Any, known: ValidatorFunctionWrapHandler) -> Any:
-        return kind if isinstance(kind, str) and kind in registry.offers else known(kind)
-
-    @field_serializer("kind")
-    def _by_name(self, kind: str) -> str:
-        return kind
+    _of_ones_own = field_validator("kind", mode="wrap")(_or_one_of(registry.offers))
+    _by_name = field_serializer("kind")(_as_it_is)
 
     def used_by(self, kind: str) -> OfferTable:
         """This table without the options that an offer of that kind has no use for: what a row of that kind takes from it."""
