@@ -219,9 +219,7 @@ class ConductTable(Table):
     ] = "honest"
     clients: list[int] | None = Field(default=None, description="all silos")
     after: int = Field(default=10, ge=1)  # rounds of work before a lapse
-    noise: float = Field(
-        default=0.1, ge=0, le=10
-    )  # of replay, stale and forge: on what is sent again, as a share of it
+    noise: float = Field(default=0.1, ge=0, le=10)  # replay, stale, forge: on what is sent again, as a share of it
 
 
 class MemoryTable(Table):

@@ -52,9 +52,7 @@ def relabelled(before: Recipe, after: Recipe, changes: Mapping[str, str]) -> lis
     leaves it out would be untrue. Cells of a table with axes have no such room, and nothing of theirs is changed.
     """
     rows = cells(after)
-    own = any(
-        set_by(after, "mechanism.name")
-    )  # rows with mechanisms of their own: their options are about some of them
+    own = any(set_by(after, "mechanism.name"))  # rows have mechanisms of their own, whose options reach some of them
     about = {k: text for k, text in changes.items() if set_by(after, k) or (own and k.startswith("mechanism."))}
     unchanged = cells(before) if about else []
     if len(rows) != len(unchanged):

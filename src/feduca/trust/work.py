@@ -31,9 +31,7 @@ from feduca.core.rng import stream
 from feduca.types import ABSENT, REFUSED, Announcements, Array, Bools, Floats, Reports
 
 LENGTH = 2048  # numbers of a sketch
-NEW = (
-    1e-3  # copies leave rounding errors, about 1e-6; honest updates at least some hundredths, those of tiny models less
-)
+NEW = 1e-3  # copies leave rounding errors, about 1e-6; honest updates some hundredths, those of tiny models less
 TINY = 1e-6  # of a model's length: an update no longer than that is none
 FREE = 1e-2  # of the way the model has gone, what must lie across the silo's own last update to be answered to
 FEWEST = 100  # numbers of a sketch, below which chance answers as loudly as work does
