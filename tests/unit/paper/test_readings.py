@@ -98,6 +98,39 @@ def test_four_go_on_at_most_two_of_a_kind_and_todays():
     assert "--only study=cifar10-mixtures --only base=b --only 'change=epsilon 0.01'" in lines[4]
 
 
+def test_the_best_of_one_seed_and_todays_are_run_with_all():
+    def of_one_seed(by, **labels):
+        found = reading({name: share + by for name, share in page.PRINTED.items()}, spread=0.0, **labels)
+        one = {"seeds": [0]}
+        return [{**c, **one, "participations": c["participations"][:1], "accuracies": [0.8318]} for c in found]
+
+    changes = [of_one_seed(k / 100, study="mixtures", base="b", change=f"{k}") for k in range(1, page.AGAIN + 3)]
+    chosen = page.again(of(*changes, of_one_seed(0.3)))
+    assert [dict(one.labels).get("change") for one in chosen] == [*(str(k) for k in range(1, page.AGAIN + 1)), None]
+    assert page.is_today(chosen[-1])
+    # The second pass changes nothing of who is in it, and only those with all seeds go on.
+    more = reading({name: share + 0.2 for name, share in page.PRINTED.items()}, study="mixtures", base="b", change="1")
+    more = [{**c, "participations": [c["participation_mean"] - 0.19, 0.9, 0.9]} for c in more]
+    later = of(more, *changes[1:], of_one_seed(0.3))
+    assert [one.labels for one in page.again(later)] == [one.labels for one in chosen]
+    assert [dict(one.labels)["change"] for one in page.finalists(later)] == ["1"]
+    assert "--only study=mixtures --only base=b --only change=1 " in page.second_pass(later)
+
+
+def test_who_judges_the_model_that_came_does_not_see_what_was_announced():
+    """With `realised`, `announce-next` is `lagged`: the search runs it once."""
+    changes = {"participation.check": "realised", "rounds": 4, "local.epochs": 1, "task.hidden": [8]}
+    found = [
+        [
+            (record.joined, state.theta.tolist())
+            for record, clients, state in feduca.iterate("quickstart", {**changes, "mechanism.schedule": schedule})
+        ]
+        for schedule in ("lagged", "announce-next")
+    ]
+    assert found[0] == found[1]
+    assert 0 < sum(joined for joined, _ in found[0]) < 40
+
+
 def test_the_commands_choose_cells_that_there_are():
     for part, labels in (
         ("cifar10", dict(page.TODAY)),
@@ -175,7 +208,7 @@ def test_every_table_can_be_written(tmp_path):
         *baselines,
     ]
     (tmp_path / "readings.json").write_text(json.dumps(everything))
-    for name in ("printed", "going-on", "unexplained", *page.PARTS):
+    for name in ("printed", "again", "going-on", "unexplained", *page.PARTS):
         text = page.block(tmp_path, name)
         assert page.NOT_YET not in text or name in ("cifar10-mixtures", "screening")
     assert "| 1 (today's) |" in page.block(tmp_path, "fmnist")
