@@ -290,14 +290,15 @@ def shape_of(chosen: Recipe) -> tuple:
 def run_many(
     jobs: Sequence[tuple[Recipe, int]],
     *,
-    out: str | Path,
+    out: str | Path | None,
     lockstep: int = 1,
     again: bool = False,
     watch: Watcher | None = None,
 ) -> list[RunResult]:
     """Several runs, each as `run` would have done it; up to `lockstep` of one shape side by side in the same calls.
 
-    Finished ones are read back, interrupted ones go on. Runs on the same data, split and seed share one task.
+    Finished ones are read back, interrupted ones go on; without `out` nothing is kept. Runs on the same data, split and seed
+    share one task.
     """
     results: dict[int, RunResult] = {}
     open_jobs: dict[tuple, list[int]] = {}
@@ -306,24 +307,26 @@ def run_many(
     for i, (chosen, seed) in enumerate(jobs):
         if same[i] != i:  # one run for all cells that ask for it
             continue
-        directory = _directory(out, chosen, seed)
-        if not again:
+        directory = None if out is None else _directory(out, chosen, seed)
+        if directory is not None and not again:
             same_data(chosen, directory.path)
-        if not again and directory.state() == "finished":
+        if directory is not None and not again and directory.state() == "finished":
             results[i] = runs.load(directory.path)
         else:
             open_jobs.setdefault(shape_of(chosen), []).append(i)
-    if open_jobs:
+    if open_jobs and out is not None:
         runs.check_writable(Path(out))
     for indices in open_jobs.values():
         for first in range(0, len(indices), lockstep):
             batch = indices[first : first + lockstep]
-            done = _side_by_side([jobs[i] for i in batch], Path(out), again, watch)
+            done = _side_by_side([jobs[i] for i in batch], out, again, watch)
             results.update(zip(batch, done))
     return [results[i] for i in same]
 
 
-def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, watch: Watcher | None) -> list[RunResult]:
+def _side_by_side(
+    jobs: Sequence[tuple[Recipe, int]], out: str | Path | None, again: bool, watch: Watcher | None
+) -> list[RunResult]:
     if len(jobs) == 1:
         chosen, seed = jobs[0]
         return [run(chosen, seed=seed, out=out, again=again, watch=watch)]
@@ -341,8 +344,7 @@ def _side_by_side(jobs: Sequence[tuple[Recipe, int]], out: Path, again: bool, wa
     with ExitStack() as stack:
         started = []
         for (chosen, seed), experiment in zip(jobs, experiments):
-            directory = _directory(out, chosen, seed)
-            stack.enter_context(directory)
+            directory = None if out is None else stack.enter_context(_directory(out, chosen, seed))
             started.append(_start(chosen, seed, experiment, directory, watch, resuming=not again))
         merged = merge([experiment.task for experiment in experiments])
         federations = [experiment.federation for experiment in experiments]

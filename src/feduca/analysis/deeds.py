@@ -27,6 +27,7 @@ def study(
     deviators: int | None,
     deeds: Sequence[str] = DEEDS,
     tell: Tell = lambda line: None,
+    lockstep: int = 1,
 ) -> list[dict[str, Any]]:
     """The figures of every cell that `keep` leaves, each with `about` (its command, its commit)."""
     path, done = results / f"{recipe.name}.json", []
@@ -34,7 +35,7 @@ def study(
     results.mkdir(parents=True, exist_ok=True)
     for cell in cells(recipe, keep):
         label = ", ".join(cell.labels.values())
-        found = incentives(cell.recipe, seeds, deviators, {label: cell.recipe}, deeds, tell)
+        found = incentives(cell.recipe, seeds, deviators, {label: cell.recipe}, deeds, tell, lockstep)
         one = {"labels": dict(cell.labels), **found, "honest": found["honest"][0], **about}
         done.append(one)
         with held(results):

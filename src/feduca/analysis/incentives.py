@@ -58,6 +58,7 @@ DEEDS = (*(kind for kind in KINDS if kind != "honest"), "inflate", "claim")
 LIMITED = 0.5  # a standing that is none
 
 Tell = Callable[[str], None]
+Job = tuple[Recipe, int]  # with its seed
 
 
 @dataclass(frozen=True)
@@ -119,32 +120,16 @@ def incentives(
     methods: Mapping[str, Recipe] | None = None,
     deeds: Sequence[str] = DEEDS,
     tell: Tell = lambda line: None,
+    lockstep: int = 1,
 ) -> dict[str, Any]:
-    """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words."""
+    """Every deed by every deviator under every method, as a JSON-ready record with its verdict in words.
+
+    Up to `lockstep` runs of a method go side by side in the same calls, which fills a GPU.
+    """
     liars = lone(deviators, recipe.task.clients)
     rows, truths = [], []
     for label, chosen in (methods_for(recipe, tell) if methods is None else methods).items():
-        cases: dict[str, list[dict[str, float]]] = {deed: [] for deed in deeds if lever(deed, chosen.mechanism)}
-        truthful: list[Outcome] = []
-        for seed in seeds:
-            task = make_task(chosen, seed)
-            if not has_test_parts(task):
-                raise InputError(
-                    "an audit of conduct needs data that no decision used; set task.test_share, for instance to 0.5, or give "
-                    "your folder's silos test parts"
-                )
-            honest = {False: _play(chosen, {}, seed, task)}
-            truthful.append(honest[False])
-            for deed in cases:
-                for k in liars:
-                    who = doers(deed, k, recipe.task.clients)
-                    changes = deviation(deed, k) | ({"conduct.clients": who} if deed == "copy" else {})
-                    by_examples = deed == "claim"  # compare with the truth under the same weights
-                    if by_examples not in honest:
-                        honest[by_examples] = _play(chosen, changes, seed, task)
-                    lied = _play(chosen, changes, seed, Claims(task, k) if by_examples else task)
-                    cases[deed].append(_compare(honest[by_examples], lied, who))
-                tell(f"{label}, seed {seed}, {deed}: done")
+        cases, truthful = _cases(chosen, seeds, liars, deeds, lockstep, lambda line, of=label: tell(f"{of}: {line}"))
         rows += [{"method": label, "deed": deed, **_row(found)} for deed, found in cases.items()]
         truths.append({"method": label, **_honest(truthful)})
     found = {
@@ -160,8 +145,58 @@ def incentives(
     return found | {"verdict": [sentence(row) for row in rows]}
 
 
-def _play(recipe: Recipe, settings: Mapping[str, Any], seed: int, task: Any) -> Outcome:
-    return outcome(api.run(recipe, settings, seed=seed, task=task))
+def _cases(
+    chosen: Recipe, seeds: Sequence[int], liars: Sequence[int], deeds: Sequence[str], lockstep: int, tell: Tell
+) -> tuple[dict[str, list[dict[str, Any]]], list[Outcome]]:
+    """Every deed's cases under one method, each against the honest run that shares its data and its weights; and those runs."""
+    cases: dict[str, list[dict[str, Any]]] = {deed: [] for deed in deeds if lever(deed, chosen.mechanism)}
+    tasks = {seed: make_task(chosen, seed) for seed in seeds}
+    if not all(map(has_test_parts, tasks.values())):
+        raise InputError(
+            "an audit of conduct needs data that no decision used; set task.test_share, for instance to 0.5, or give your"
+            " folder's silos test parts"
+        )
+    pairs: list[tuple[str, int, list[int], Job, Job]] = []  # deed, silo, whose deed it is, the honest run and the other
+    for deed, seed, k in ((deed, seed, k) for deed in cases for seed in seeds for k in liars):
+        who = doers(deed, k, chosen.task.clients)
+        changes = deviation(deed, k) | ({"conduct.clients": who} if deed == "copy" else {})
+        lied = _job(chosen, changes, seed)
+        # Who claims more examples is compared with the truth under the same weights.
+        pairs.append((deed, k, who, lied if deed == "claim" else _job(chosen, {}, seed), lied))
+    truthful = [_job(chosen, {}, seed) for seed in seeds]
+    todo = {_key(job): job for job in (*truthful, *(job for *_, honest, lied in pairs for job in (honest, lied)))}
+    known = dict(zip(todo, _play(list(todo.values()), tasks, lockstep, tell)))
+    for deed, k, who, honest, lied in pairs:
+        recipe, seed = lied
+        theirs = known[_key(lied)]
+        if deed == "claim":  # a task of its own, which goes side by side with no other
+            liar: Any = Claims(tasks[seed], k)
+            theirs = outcome(api.run(recipe, seed=seed, task=liar))
+            tell(f"seed {seed}, claim: done")
+        cases[deed].append(_compare(known[_key(honest)], theirs, who))
+    return cases, [known[_key(job)] for job in truthful]
+
+
+def _job(chosen: Recipe, changes: Mapping[str, Any], seed: int) -> Job:
+    return api.recipe(chosen, changes, seed=seed).single(), seed
+
+
+def _key(job: Job) -> tuple[str, int]:
+    """What a run computes: one that several cases need is run once."""
+    return job[0].hash(), job[1]
+
+
+def _play(jobs: Sequence[Job], tasks: Mapping[int, Task], lockstep: int, tell: Tell) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for first in range(0, len(jobs), lockstep):
+        batch = jobs[first : first + lockstep]
+        if lockstep == 1:
+            found = [api.run(recipe, seed=seed, task=tasks[seed]) for recipe, seed in batch]
+        else:
+            found = api.run_many(batch, out=None, lockstep=lockstep)
+        outcomes += map(outcome, found)
+        tell(f"{len(outcomes)} of {len(jobs)} runs done")
+    return outcomes
 
 
 def _compare(honest: Outcome, lied: Outcome, who: Sequence[int]) -> dict[str, Any]:

@@ -230,6 +230,7 @@ def audit(
             help="Audit every cell of a table of the recipe's, and keep the figures in this folder's NAME.json."
         ),
     ] = None,
+    lockstep: Lockstep = 1,
     device: Device = None,
     as_json: Json = False,
     imports: Import = None,
@@ -240,8 +241,10 @@ def audit(
     load_imports(imports)
     chosen = chosen_recipe(source, settings, rounds, None, device)
     if conduct:
-        _conduct(chosen, range(seeds), deviators, deeds, only, results, as_json)
+        _conduct(chosen, range(seeds), deviators, deeds, only, results, lockstep, as_json)
         return
+    if lockstep > 1:
+        raise InputError(f"--lockstep {lockstep} is for an audit of conduct: give --conduct, or leave it out")
     plan = economist.Plan(tuple(range(seeds)), deviators, economist.parse_grid(grid), sweeps)
     found = economist.audit(chosen, plan, tell=say)
     typer.echo(json.dumps(found)) if as_json else echo(economist.text(found))
@@ -254,6 +257,7 @@ def _conduct(
     deeds: str | None,
     only: list[str] | None,
     results: str | None,
+    lockstep: int,
     as_json: bool,
 ) -> None:
     from feduca.analysis import deeds as table
@@ -265,12 +269,12 @@ def _conduct(
     named = table.chosen(deeds)
     if results is not None:
         keep = parse_only(only or [])
-        found = table.study(chosen, Path(results), keep, about, seeds, deviators, named, say)
+        found = table.study(chosen, Path(results), keep, about, seeds, deviators, named, say, lockstep)
         typer.echo(json.dumps(found)) if as_json else echo("\n\n".join(map(incentives.text, found)))
         return
     if only:
         raise InputError(f"--only {only[0]} is about a table's cells; give --results FOLDER for their figures, too")
-    one = incentives.incentives(chosen, seeds, deviators, deeds=named, tell=say) | about
+    one = incentives.incentives(chosen, seeds, deviators, None, named, say, lockstep) | about
     typer.echo(json.dumps(one, indent=1)) if as_json else echo(incentives.text(one))
 
 

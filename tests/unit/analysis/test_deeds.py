@@ -67,6 +67,36 @@ def test_a_table_is_audited_cell_by_cell_and_kept(tmp_path):
     assert "100%, round 3" in incentives.text(on)
 
 
+@pytest.mark.parametrize("offer", [{"offer.kind": "best-mixture", "offer.train_from": "consensus"}, {}])
+def test_side_by_side_finds_what_one_by_one_finds(offer, monkeypatch):
+    recipe = load("quickstart", {**SMALL, **offer, "mechanism.name": "fedavg", "standing.kind": "work"})
+    deeds_tried = ("withhold", "echo", "replay", "lapse", "copy", "claim")
+    batches, run_many = [], api.run_many
+    monkeypatch.setattr(api, "run_many", lambda jobs, **how: batches.append(len(jobs)) or run_many(jobs, **how))
+    alone = incentives.incentives(recipe, (0, 1), 2, {"mine": recipe}, deeds_tried)
+    assert batches == []
+    heard = []
+    beside = incentives.incentives(recipe, (0, 1), 2, {"mine": recipe}, deeds_tried, heard.append, lockstep=7)
+    # Two honest runs, and by seed: five deeds by two silos, but copying by a pair of ten, and honesty by weights of examples.
+    assert sum(batches) == 2 + 2 * (5 * 2 + 1)
+    assert max(batches) == 7
+    assert beside == alone
+    assert heard[0] == "mine: 7 of 24 runs done"
+
+
+def test_a_study_that_is_interrupted_keeps_the_cells_that_were_done(tmp_path, monkeypatch):
+    values = [{"label": kind, "set": {"standing.kind": kind}} for kind in ("off", "work")]
+    recipe = load({"name": "mine", "axes": [{"name": "standing", "values": values}]}, SMALL)
+
+    def tell(line):
+        if line.startswith("work"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deeds.study(recipe, tmp_path, {}, {}, (0,), 1, ("withhold",), tell, lockstep=2)
+    assert [one["labels"] for one in json.loads((tmp_path / "mine.json").read_text())] == [{"standing": "off"}]
+
+
 def test_deeds_are_chosen_by_name():
     assert deeds.chosen(None) == incentives.DEEDS
     assert deeds.chosen("idle, echo") == ("idle", "echo")
