@@ -3,16 +3,20 @@
 Silo k was sent the model x_t and moved it by d_t; when it last took part these were x_s and d_s. Two questions, about k alone:
 
     new        |d_t without its parts along d_s and x_t - x_s| > NEW |d_t|
-    answers    cos(d_t, x_t - x_s), both without their part along d_s, is below -`answer`, in the mean over `window` rounds
+    answers    cos(d_t, x_t - x_s), both without their part along d_s, is below -`answer` in the mean over `window` rounds,
+               or at least louder than chance, and not above FOLLOWS in the mean
 
 Work is new, since its data are drawn and its model moves on; copies (the model it was sent, an older one, its last update)
 are not. And work answers: training goes less far in a direction in which the model has gone already. For training that contracts,
 |T(x) - T(y)| <= q |x - y| with q < 1, d = T(x) - x has <d_t - d_s, x_t - x_s> <= -(1 - q) |x_t - x_s|^2 wherever the silo's own
-optimum lies: how rare its data are does not enter. Noise, and a direction chosen beforehand, answer to nothing.
+optimum lies: how rare its data are does not enter. Noise, and a direction chosen beforehand, answer to nothing: their cosines are
+chance, 1 / sqrt(m) for m numbers. Short training contracts little: its cosines are large, of either sign, and below zero only in
+the mean of many. What repeats the model's steps has large ones above zero.
 
-A round without work is a lapse; one with work takes a lapse back, a declined one a quarter. At `patience` lapses a silo loses
-its standing, which is 1 - lapses / (2 patience). It is then sent, by turns, the last two models that it was sent with standing,
-which it knows; what it sends is looked at and not counted; by working on them it comes back. What it has of its own remains.
+A round without work is a lapse. A round with work takes a lapse back; without standing, a declined one takes a quarter. At
+`patience` lapses a silo loses its standing, which is 1 - lapses / (2 patience). It is then sent, by turns, the last two models
+that it was sent with standing, which it knows; what it sends is looked at and not counted; by working on them it comes back.
+What it has of its own remains.
 
 All of it is computed on sketches: LENGTH sums of the trained entries with random signs keep angles and linear dependence.
 """
@@ -35,7 +39,9 @@ NEW = 1e-3  # copies leave rounding errors, about 1e-6; honest updates some hund
 TINY = 1e-6  # of a model's length: an update no longer than that is none
 FREE = 1e-2  # of the way the model has gone, what must lie across the silo's own last update to be answered to
 FEWEST = 100  # numbers of a sketch, below which chance answers as loudly as work does
-DECLINED = 0.25  # of a lapse is forgotten with a declined round
+LOUD = 1.6  # times chance: five cosines of noise are louder once in thirty times
+FOLLOWS = 0.1  # mean cosine with which an update goes where the model has just gone
+DECLINED = 0.25  # of a lapse is forgotten with a round declined without standing
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Work:
         model that are shared, `parameters` those that are trained.
         """
         clients, n = reports.clients, _silos(history, asked)
+        out = limited(history, n) > 0
         past = {name: np.array(history.get(f"work_{name}", np.zeros((n, *shape)))) for name, shape in self._columns()}
         sent = models(asked, clients)
         signs = _signs(seed, sent, travels, parameters)
@@ -68,7 +75,7 @@ class Work:
             elif claimed[row]:  # refused: as good as nothing
                 past["copies"][k] += 1
                 past["lapses"][k] = min(past["lapses"][k] + 1, 2 * self.patience)
-            elif reports.status[row] not in (ABSENT, REFUSED):
+            elif out[k] and reports.status[row] not in (ABSENT, REFUSED):
                 past["lapses"][k] = max(past["lapses"][k] - DECLINED, 0)
         gone = past["lapses"] >= self.patience
         past["since"] = np.where(gone, np.where(past["since"] > 0, past["since"], asked.round), 0.0)
@@ -87,21 +94,26 @@ class Work:
     def _look(self, one: Mapping[str, Floats], told: Floats, moved: Floats) -> None:
         """Judge one silo's update, writing into its row of every column."""
         width, seen = len(told), one["seen"][0] > 0
-        step, last = told - one["told"][0, :width], one["moved"][0, :width]
+        step, last, numbers = told - one["told"][0, :width], one["moved"][0, :width], int(np.count_nonzero(moved))
         new = np.linalg.norm(moved) > TINY * np.linalg.norm(told)
         if new and seen:
             across, ahead = _without(moved, last), _without(step, last)
             new = np.linalg.norm(_without(across, ahead)) > NEW * np.linalg.norm(moved)
-            if width >= FEWEST and np.linalg.norm(ahead) > FREE * np.linalg.norm(step):
+            if numbers >= FEWEST and np.linalg.norm(ahead) > FREE * np.linalg.norm(step):
                 one["answers"][0] = np.append(one["answers"][0, 1:], _cosine(across, ahead))
                 one["answered"][0] = min(one["answered"][0] + 1, self.window)
         count = int(one["answered"][0])
-        mute = 2 * count >= self.window and one["answers"][0, -count:].mean() > -self.answer
+        mute = 2 * count >= self.window and self._mute(one["answers"][0, -count:], numbers)
         one["copies"][0] = 0 if new else one["copies"][0] + 1
         one["silent"][0] = one["silent"][0] + 1 if mute else 0
         change = 1.0 if mute or not new else -1.0
         one["lapses"][0] = np.clip(one["lapses"][0] + change, 0, 2 * self.patience)
         one["told"][0, :width], one["moved"][0, :width], one["seen"][0] = told, moved, 1
+
+    def _mute(self, cosines: Floats, numbers: int) -> bool:
+        """Whether updates with these cosines, of so many numbers each, answer to nothing."""
+        mean, loud = cosines.mean(), np.sqrt((cosines**2).mean() * numbers) > LOUD
+        return bool(mean > -self.answer and (mean > FOLLOWS or not loud))
 
     def standing(self, history: Mapping[str, Array]) -> Floats:
         """Between 0 and 1, of each silo; below 1/2 and at it, it has none."""

@@ -130,6 +130,50 @@ def test_who_works_again_comes_back():
     assert Work().standing(history)[-1] == 1
 
 
+def test_answers_by_hand():
+    """Chance is as loud as 1 / sqrt(numbers): with 2500 of them 0.02, times LOUD 0.032."""
+    mute = Work()._mute
+    assert mute(np.array([0.02, -0.01, 0.03, -0.03, 0.0]), 2500)  # chance: noise
+    assert mute(np.array([0.9, 0.8, 0.7, 0.9, 0.6]), 2500)  # goes where the model went: a replay
+    assert not mute(np.array([-0.05, -0.02, 0.0, -0.03, -0.04]), 2500)  # answers
+    assert not mute(np.array([0.2, -0.1, 0.15, -0.2, 0.05]), 2500)  # short training: loud, and either way
+    assert mute(np.array([0.2, -0.1, 0.15, -0.2, 0.05]), 100)  # among a hundred numbers that is chance
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_short_training_costs_no_honest_silo_its_standing_and_noise_does(epochs):
+    settings = {
+        "standing.kind": "work",
+        "mechanism.name": "fedavg",
+        "participation.rule": "always",
+        "task.hidden": [32],
+    }
+    short = {
+        "rounds": 15,
+        "local.epochs": epochs,
+        "local.batch_size": 10,
+        "local.lr": 0.1,
+        "task.validation_share": 0.5,
+    }
+    noisy = {"conduct.kind": "noise", "conduct.clients": [0]}
+    for conduct, lost in (({}, set()), (noisy, {0})):
+        found = feduca.run("quickstart", {**settings, **short, **conduct})
+        standing = np.array([record["standing"] for record in found.clients])
+        assert set(np.flatnonzero((standing <= 0.5).any(0))) == lost
+
+
+def test_who_has_standing_works_off_its_lapses_and_who_has_none_declines_them_off():
+    work, x = Work(patience=2), np.arange(1.0, SIZE + 1)
+    a = asked(x, 1)
+    still, declined = replace(silent(a, JOINED, "", 3), theta=np.tile(x, (SILOS, 1))), silent(a, DECLINED, "", 3)
+    one = work.judge({}, a, still, still.joined, 0)
+    two = work.judge(one, asked(x, 2), declined, declined.joined, 0)
+    assert two["work_lapses"].tolist() == [1] * SILOS  # idling now and then, and declining between, is found
+    lost = work.judge(two, asked(x, 3), still, still.joined, 0)
+    assert limited(lost, SILOS).tolist() == [3] * SILOS
+    assert work.judge(lost, asked(x, 4), declined, declined.joined, 0)["work_lapses"].tolist() == [1.75] * SILOS
+
+
 def test_answers_under_a_number_of_nobodys_or_of_anothers_excuse_nobody_else():
     experiment = build(load(BASE, ON), 0, NumpyTask(4))
     state = loop.begin(experiment.server, experiment.theta, np.full(4, 10))
