@@ -44,6 +44,7 @@ pages: install
 	$(BIN)/python -m paper.readings_page
 	$(BIN)/python -m paper.findings_page
 	$(BIN)/python -m paper.headline
+	$(BIN)/python docs/defaults.py
 
 # The documentation, warnings as errors, into build/docs (`make test` builds it, too).
 docs: install

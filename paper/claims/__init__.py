@@ -12,8 +12,9 @@ import re
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from paper.claims import accuracy, cost, discrepancy, honesty, mechanism, participation, splits
+from paper.claims import accuracy, cost, discrepancy, figures, honesty, mechanism, participation, splits
 from paper.claims.compare import ALL_WORDS, NONE, UNDECIDED, UNDER, UNTESTED, WORDS
 from paper.claims.judging import PROOF, READINGS, RULES, SILENT, Case, Claim, Summaries, Verdict
 from paper.claims.readings import tried, with_readings
@@ -22,15 +23,15 @@ __all__ = ["ALSO", "CASES", "CLAIMS", "ROWS", "SECTIONS", "Claim", "Summaries", 
 
 ALSO = ("audit", "cross", "readings")  # summaries that judges read besides those of the studies
 
+ROWS: dict[str, list[list[Any]]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
 CASES: dict[str, list[Case]] = {
     name: cases
     for part in (accuracy, participation, mechanism, discrepancy, honesty, splits, cost)
     for name, cases in part.CASES.items()
-}
-ROWS: dict[str, list[list[str]]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
+} | {row[0]: figures.cases(row[4]) for rows in ROWS.values() for row in rows if len(row) > 4}
 
 
-def _claims(by: str, where: str, text: str, last: str) -> list[Claim]:
+def _claims(by: str, where: str, text: str, last: str, about: object = None) -> list[Claim]:
     """The claims of a row: one per case, or one that no run decides."""
     if by in WORDS:
         verdict = Verdict(by, last)

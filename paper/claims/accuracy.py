@@ -11,57 +11,7 @@ from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import DIRECTION, FAILS, HOLDS, UNDECIDED, Difference
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict
-from paper.claims.look import DATA, NAMES, pct
-
-
-def _best(data: str, split: str) -> Case:
-    def uniform(summaries: Summaries) -> str:
-        control = look.find(summaries, look.study(data), data=data, split=split, method="uniform")
-        if control is None:
-            return ""
-        return f"; constant uniform weights under FedUCA's rule reach {pct(look.accuracy(control).mean)}"
-
-    see = look.gap(
-        look.accuracy, look.table(data, split, "feduca"), look.best(look.accuracy, look.rivals(data, split)), uniform
-    )
-    fill = {"table": _table(data), "n": len(look.rivals(data, split)) + 1, "place": look.place(data, split)}
-    return Case(see, compare.positive, fill)
-
-
-def _table(data: str) -> str:
-    return "Table 2" if data != "20news" else "Appendix, table on text"
-
-
-def _lead(data: str, split: str, ahead: str, behind: str) -> Case:
-    theirs = compare.difference(look.printed(data, split, ahead), look.printed(data, split, behind))
-    fill = {
-        "ahead": NAMES[ahead],
-        "behind": NAMES[behind],
-        "size": 100 * theirs.value,
-        "place": look.place(data, split),
-    }
-    see = look.gap(look.accuracy, look.table(data, split, ahead), look.table(data, split, behind))
-    return Case(see, lambda ours: compare.sized(ours, theirs), fill)
-
-
-def _easier(data: str, method: str) -> Case:
-    first, second = ((data, split, method) for split in ("1.0,1.0", "0.5,1.0"))
-    theirs = compare.difference(look.printed(*first), look.printed(*second))
-    fill = {"method": NAMES[method], "size": 100 * theirs.value, "data": DATA[data]}
-    return Case(
-        look.gap(look.accuracy, look.table(*first), look.table(*second)), lambda ours: compare.sized(ours, theirs), fill
-    )
-
-
-def _level(data: str, split: str, method: str) -> Case:
-    theirs = look.printed(data, split, method)
-    fill = {
-        "table": _table(data),
-        "method": NAMES[method],
-        "theirs": 100 * theirs.mean,
-        "place": look.place(data, split),
-    }
-    return Case(look.off(look.accuracy, look.table(data, split, method), theirs), compare.level, fill)
+from paper.claims.look import NAMES, pct
 
 
 def _both_splits(summaries: Summaries) -> Seen:
@@ -99,7 +49,7 @@ def _order(data: str, split: str) -> Case:
         listed = turned and f"; clearly the other way: {turned}"
         return Verdict(word, f"{same} of {len(pairs)} pairs clearly in the paper's order{listed}")
 
-    fill = {"table": _table(data), "place": look.place(data, split), "order": ", ".join(NAMES[m] for m in ordered)}
+    fill = {"table": look.title(data), "place": look.place(data, split), "order": ", ".join(NAMES[m] for m in ordered)}
     return Case(see, fill=fill)
 
 
@@ -205,55 +155,14 @@ def _steady(summaries: Summaries) -> Seen:
     return Seen(moves, about="last ten rounds minus the twenty before, in points: ")
 
 
-def _highest(ours: Difference) -> str:
-    return HOLDS if ours.value > 0 else FAILS if ours.clear else UNDECIDED
-
-
-_OTHERS = [("cifar10", split, "incfl", "fedavg") for split in paper.SPLITS]
-_OTHERS += [("cifar100", "1.0,1.0", "incfl", "fedavg")]
-_OTHERS += [("fmnist", split, "fedavg", "incfl") for split in paper.SPLITS]
-_OTHERS += [("fmnist", "1.0,1.0", "aaggff", "fedavg")]
-
 CASES = {
-    "best": [_best(*column) for column in [*look.COLUMNS, look.TEXT]],
-    "lead-over-ws": [_lead(*column, "feduca", "fedavg-ws") for column in look.COLUMNS],
     "both-splits": [Case(_both_splits, compare.positive)],
-    "lead-of-ws": [_lead(*column, "fedavg-ws", "fedavg") for column in look.COLUMNS],
-    "lead-on-text": [_lead(*look.TEXT, "feduca", "aaggff")],
-    "strongest": [
-        Case(
-            look.gap(
-                look.accuracy,
-                look.table(*look.TEXT, "aaggff"),
-                look.best(look.accuracy, [look.table(*look.TEXT, method) for method in ("fedavg", "incfl", "fedprox")]),
-            ),
-            _highest,
-        )
-    ],
-    "lead-of-others": [_lead(*pair) for pair in _OTHERS],
     "order": [_order(*column) for column in [*look.COLUMNS, look.TEXT]],
-    "easier": [_easier(data, method) for method in ("feduca", "incfl") for data in ("cifar10", "cifar100")],
     "spread": [_spread(method) for method in NAMES],
     "attrition": [Case(_attrition, compare.positive)],
     "worsens": [Case(_worsens, _a_point_less, if_it_fails="; the model stops where it was left")],
     "follows": [Case(_follows)],
     "beside-uniform": [Case(_beside_uniform, compare.positive)],
-    "same-memory": [
-        Case(
-            look.gap(
-                look.accuracy,
-                look.at("schedules", method="feduca"),
-                look.best(look.accuracy, [look.at("schedules", method=method) for method in look.BASELINES]),
-            ),
-            compare.positive,
-        )
-    ],
     "memory-matters": [Case(_memory, compare.positive)],
     "steady": [Case(_steady, lambda move: FAILS if move.clear else HOLDS)],
-    "accuracy": [
-        _level(data, split, method)
-        for data, split in [*look.COLUMNS, look.TEXT]
-        for method in NAMES
-        if (data, split, method) in paper.ACCURACY
-    ],
 }

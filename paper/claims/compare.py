@@ -102,6 +102,16 @@ def positive(ours: Difference) -> str:
     return UNDECIDED if not ours.clear else HOLDS if ours.value > 0 else FAILS
 
 
+def below(over: Difference) -> str:
+    """A figure is under a bound, of no stated distance."""
+    return positive(-over)
+
+
+def highest(ours: Difference) -> str:
+    """Something has the highest mean; undecided where another is ahead within the error."""
+    return HOLDS if ours.value > 0 else FAILS if ours.clear else UNDECIDED
+
+
 def sized(ours: Difference, theirs: Difference, close: float = CLOSE) -> str:
     """Something is larger by what the paper says."""
     off, error = abs(ours.value - theirs.value), max(close, math.hypot(ours.error, theirs.error))

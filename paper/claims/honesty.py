@@ -7,26 +7,12 @@ from typing import Any
 
 from paper import printed as paper
 from paper.claims import compare, look
-from paper.claims.compare import FAILS, HOLDS, Difference, Figure
+from paper.claims.compare import FAILS, HOLDS, Difference
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
 from paper.claims.look import pct
 
 TASK = "; on the quickstart task, `feduca audit`"
-TRUTHFUL, FIVE, TEN = (look.at("misreporting", inflation=level) for level in ("0", "5", "10"))
-
-
-def _printed(inflation: str) -> Figure:
-    return Figure(paper.MISREPORTING[inflation][0], paper.MISREPORTING_STD[inflation], 3)
-
-
-FEWER = compare.difference(*(compare.exact(paper.MISREPORTING[level][1]) for level in ("5", "0")))
-WORSE = compare.difference(_printed("5"), _printed("0"))
-
-
-def _level(inflation: str) -> Case:
-    theirs, part = paper.MISREPORTING[inflation]
-    fill = {"inflation": inflation, "share": pct(part), "accuracy": pct(theirs)}
-    return Case(look.both(look.at("misreporting", inflation=inflation), _printed(inflation), part), fill=fill)
+TRUTHFUL, TEN = (look.at("misreporting", inflation=level) for level in ("0", "10"))
 
 
 def _collapse(summaries: Summaries) -> Verdict:
@@ -83,11 +69,6 @@ def _truth(summaries: Summaries) -> Verdict:
 
 
 CASES = {
-    "inflated": [_level(level) for level in paper.MISREPORTING],
-    "five-fewer": [
-        Case(look.gap(look.shares, FIVE, TRUTHFUL), lambda ours: compare.sized(ours, FEWER, compare.CLOSE_SHARE))
-    ],
-    "five-worse": [Case(look.gap(look.accuracy, FIVE, TRUTHFUL), lambda ours: compare.sized(ours, WORSE))],
     "collapse": [Case(_collapse)],
     "infeasible": [Case(_infeasible, compare.positive)],
     "alone": [_alone("reported", "the threshold it reports"), _alone("true", "its true one")],

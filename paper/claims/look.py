@@ -54,6 +54,11 @@ def place(data: str, split: str) -> str:
     return f"{DATA[data]} ({split})" if data != "20news" else DATA[data]
 
 
+def title(data: str) -> str:
+    """Where the paper prints its accuracies on these data."""
+    return "Table 2" if data != "20news" else "Appendix, table on text"
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Cells
 

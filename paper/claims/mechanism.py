@@ -10,7 +10,7 @@ import numpy as np
 
 from paper import printed as paper
 from paper.claims import compare, look
-from paper.claims.compare import DIRECTION, FAILS, HOLDS, UNDECIDED, Difference, Figure
+from paper.claims.compare import DIRECTION, FAILS, HOLDS, UNDECIDED, Difference
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
 from paper.claims.look import DATA, pct
 from paper.tables import Cell
@@ -24,25 +24,6 @@ def _change(low: str, high: str) -> Difference:
     return compare.difference(
         compare.exact(paper.DELTA_PARTICIPATION[high]), compare.exact(paper.DELTA_PARTICIPATION[low])
     )
-
-
-def _delta_share(delta: str) -> Case:
-    theirs = paper.DELTA_PARTICIPATION[delta]
-
-    def beside(summaries: Summaries) -> str:
-        kept = [look.share(cell) for cell in look.cells(summaries, "delta")]
-        return f" (at any delta {pct(min(kept))} to {pct(max(kept))})"
-
-    see = look.off(look.shares, look.at("delta", delta=delta), compare.exact(theirs), beside)
-    return Case(see, lambda apart: compare.level(apart, compare.CLOSE_SHARE), {"theirs": 100 * theirs, "delta": delta})
-
-
-def _delta_change(low: str, high: str) -> Case:
-    theirs = _change(low, high)
-    verb = "rises" if theirs.value > 0 else "falls"
-    fill = {"verb": verb, "size": 100 * abs(theirs.value), "low": low, "high": high}
-    see = look.gap(look.shares, look.at("delta", delta=high), look.at("delta", delta=low))
-    return Case(see, lambda ours: compare.sized(ours, theirs, compare.CLOSE_SHARE), fill)
 
 
 def _deltas(summaries: Summaries) -> dict[str, Cell]:
@@ -145,41 +126,11 @@ def _strategy(data: str, n_s: str) -> Callable[[Summaries], Cell]:
     return look.at("strategies", data=data, n_s=n_s, schedule="lagged")
 
 
-def _strategies(data: str, n_s: str) -> Case:
-    theirs, part = paper.STRATEGIES[data, n_s]
-    fill = {"n_s": n_s, "accuracy": pct(theirs), "share": pct(part), "data": DATA[data]}
-    return Case(look.both(_strategy(data, n_s), Figure(theirs, 0.0, 3), part), fill=fill)
-
-
-def _five_keep(data: str) -> Case:
-    theirs = _kept(data)
-
-    def fresh(summaries: Summaries) -> str:
-        pair = [look.find(summaries, "strategies", data=data, n_s=n, schedule="fresh") for n in ("1", "5")]
-        known = [pct(look.share(cell)) for cell in pair if cell is not None]
-        return "" if len(known) < 2 else f"; with the fresh schedule {known[1]} against {known[0]}"
-
-    see = look.gap(look.shares, _strategy(data, "5"), _strategy(data, "1"), fresh)
-    return Case(
-        see,
-        lambda ours: compare.sized(ours, theirs, compare.CLOSE_SHARE),
-        {"size": 100 * theirs.value, "data": DATA[data]},
-    )
-
-
 def _kept(data: str) -> Difference:
     """How many more clients the paper keeps with five strategies."""
     return compare.difference(
         compare.exact(paper.STRATEGIES[data, "5"][1]), compare.exact(paper.STRATEGIES[data, "1"][1])
     )
-
-
-def _five_learn(data: str) -> Case:
-    one, five = paper.STRATEGIES[data, "1"][0], paper.STRATEGIES[data, "5"][0]
-    spread = paper.ACCURACY[data, "0.5,1.0", "feduca"][1]  # of n_s = 5, which is the default; n_s = 1 has none printed
-    theirs = compare.difference(Figure(five, spread, 3), compare.exact(one))
-    see = look.gap(look.accuracy, _strategy(data, "5"), _strategy(data, "1"))
-    return Case(see, lambda ours: compare.sized(ours, theirs), {"size": 100 * theirs.value, "data": DATA[data]})
 
 
 def _diminishing(data: str) -> Case:
@@ -252,8 +203,6 @@ def _curves(fits: Callable[[Sequence[float], Mapping[str, Any]], bool]) -> Case:
 
 
 CASES = {
-    "delta-share": [_delta_share(delta) for delta in paper.DELTA_PARTICIPATION],
-    "delta-change": [_delta_change("0.01", "1"), _delta_change("1", "1000")],
     "delta-peak": [Case(_delta_peak)],
     "gap-peak": [_gap_peak(which) for which in SUMMARIES],
     "gap": [_gap_level(delta) for delta in paper.JENSEN],
@@ -261,9 +210,6 @@ CASES = {
     "concentrated": [Case(_concentrated, compare.at_least(1.5), shown="{:.1f}".format)],
     "binding": [Case(_binding, compare.positive)],
     "peaks-together": [Case(_peaks_together)],
-    "strategies": [_strategies(*key) for key in paper.STRATEGIES],
-    "five-keep": [_five_keep(data) for data in ("cifar10", "cifar100")],
-    "five-learn": [_five_learn(data) for data in ("cifar10", "cifar100")],
     "diminishing": [_diminishing(data) for data in ("cifar10", "cifar100")],
     "fit": [_fit(data) for data in paper.R2],
     "promise": [Case(_promise, compare.at_most(2, 5), shown="{:.1f}".format)],

@@ -9,68 +9,10 @@ from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, UNDECIDED, Difference, Figure
 from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
-from paper.claims.look import DATA, NAMES, pct
+from paper.claims.look import NAMES, pct
 from paper.tables import Cell, known
 
 COLLAPSED = ("fedavg", "fedprox", "aaggff")
-RULES = {"Eq. 1": "accuracy", "Eq. 2": "utility"}  # as a summary names them
-
-
-def _below(data: str, split: str, method: str) -> Case:
-    see = look.off(look.shares, look.table(data, split, method), compare.exact(paper.COLLAPSED))
-    return Case(see, lambda over: compare.positive(-over), {"method": NAMES[method], "place": look.place(data, split)})
-
-
-def _level(data: str, split: str, method: str) -> Case:
-    theirs = paper.PARTICIPATION[data, split, method]
-    fill = {"method": NAMES[method], "theirs": pct(theirs), "place": look.place(data, split)}
-    see = look.off(look.shares, look.table(data, split, method), compare.exact(theirs), _random(data, split, method))
-    return Case(see, lambda apart: compare.level(apart, compare.CLOSE_SHARE), fill)
-
-
-def _random(data: str, split: str, method: str = "feduca"):
-    """What random weights keep, said beside FedUCA."""
-
-    def beside(summaries: Summaries) -> str:
-        control = look.find(summaries, look.study(data), data=data, split=split, method="random")
-        if control is None or method != "feduca":
-            return ""
-        return f" (random weights under the same rule: {pct(look.share(control))})"
-
-    return beside
-
-
-def _range(data: str, split: str) -> Case:
-    pick = look.table(data, split, "feduca")
-
-    def see(summaries: Summaries) -> Seen:
-        low, high = paper.FEDUCA_PARTICIPATION
-        nearest = min(max(look.share(pick(summaries)), low), high)
-        return look.off(look.shares, pick, compare.exact(nearest), _random(data, split))(summaries)
-
-    return Case(see, lambda apart: compare.level(apart, compare.CLOSE_SHARE), {"place": look.place(data, split)})
-
-
-def _most(data: str, split: str) -> Case:
-    fill = {
-        "where": "Section 4, results" if data != "20news" else "Appendix, text",
-        "place": look.place(data, split),
-    }
-    return Case(
-        look.gap(look.shares, look.table(data, split, "feduca"), look.best(look.shares, look.rivals(data, split))),
-        compare.positive,
-        fill,
-    )
-
-
-def _incfl(split: str) -> Case:
-    others = [look.table("cifar10", split, method) for method in COLLAPSED]
-    fill = {"place": look.place("cifar10", split)}
-    return Case(
-        look.gap(look.shares, look.table("cifar10", split, "incfl"), look.best(look.shares, others)),
-        compare.positive,
-        fill,
-    )
 
 
 def _plateau(summaries: Summaries) -> Seen:
@@ -176,31 +118,13 @@ def _own_test(summaries: Summaries) -> Seen:
     return Seen(found, about="points by which Eq. 1 would hold more often than with constant uniform weights: ")
 
 
-def _same_rule(data: str, rule: str) -> Case:
-    feduca, *others = (
-        look.at("rules", data=data, rule=RULES[rule], method=method) for method in ("feduca", *look.BASELINES)
-    )
-    return Case(
-        look.gap(look.shares, feduca, look.best(look.shares, others)),
-        compare.positive,
-        {"rule": rule, "data": DATA[data]},
-    )
-
-
 CASES = {
-    "below-12": [_below(d, s, m) for d in ("cifar10", "cifar100") for s in paper.SPLITS for m in COLLAPSED],
-    "share-of-incfl": [_level("cifar10", "1.0,1.0", "incfl")],
     "plateau": [Case(_plateau, compare.at_most(5), shown="{:.1f}".format)],
-    "incfl-most": [_incfl(split) for split in paper.SPLITS],
     "never-back": [_never_back(method) for method in COLLAPSED],
-    "share-range": [_range(*column) for column in look.COLUMNS],
-    "keeps-most": [_most(*column) for column in [*look.COLUMNS, look.TEXT]],
-    "share-on-text": [_level(*look.TEXT, method) for method in NAMES if (*look.TEXT, method) in paper.PARTICIPATION],
     "sustained": [Case(_sustained, compare.at_least(-5), shown="{:+.1f}".format)],
     "never-empty": [Case(_truthful)],
     "never-empty-inflated": [Case(_inflated)],
     "single-vector": [Case(_single_vector)],
     "weights-keep": [Case(_weights_keep)],
     "own-test": [Case(_own_test, compare.positive)],
-    "same-rule": [_same_rule(data, rule) for data in ("fmnist", "cifar10") for rule in RULES],
 }

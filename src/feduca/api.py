@@ -5,24 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from feduca.core import rounds as loop
 from feduca.core.records import ClientRecord, RoundRecord
-from feduca.errors import CheckpointError, ConfigError, InputError, shown
+from feduca.errors import ConfigError, InputError, shown
 from feduca.recipes import folders
 from feduca.recipes.build import Experiment, build, fingerprint, make_task, origin
 from feduca.recipes.folders import is_folder
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
-from feduca.runs import checkpoint, files, manifest
 from feduca.runs import directory as runs
-from feduca.runs.checkpoint import Checkpoint
+from feduca.runs import files, manifest
 from feduca.runs.directory import RunDirectory, RunResult
 from feduca.runs.extend import extend
 from feduca.runs.session import Session, Watcher
+from feduca.runs.vouched import read_back
 from feduca.tasks.engines.gpu import peak
 from feduca.types import ServerState, Task
 
@@ -99,31 +98,9 @@ def run(
         if not again:
             same_data(chosen, directory.path)
             if known and directory.state() == "finished":
-                return _found(directory.path)
+                return read_back(directory.path)
         runs.check_writable(Path(out))
     return _play(chosen, seed, task, directory, watch, resuming=not again and known)
-
-
-def _found(path: Path) -> RunResult:
-    """A finished run as `run` would have returned it, with its model where that was kept."""
-    result = runs.load(path)
-    run = manifest.run_of(path, path.name)
-
-    def of_its_end(point: Path) -> Checkpoint:
-        found = checkpoint.read(point)
-        if not isinstance(found, Checkpoint) or found.run != run:
-            raise CheckpointError(f"{point} does not hold a state of run {run}")
-        known = checkpoint.records(point)
-        if any(files.digest(path / name, want["bytes"]) != want["sha256"] for name, want in known.items()):
-            raise CheckpointError(f"{point} stands on other records than those of {path}")
-        if found.state.round != len(result.rounds) + 1:
-            raise CheckpointError(f"{point} is of an earlier round")
-        return found
-
-    end, complaints = checkpoint.newest(path / "checkpoint", of_its_end)
-    if end is None and complaints:
-        log.warning("%s: the result comes without its model (theta)", complaints[0])
-    return result if end is None else replace(result, theta=end.state.theta)
 
 
 def _single(
@@ -198,7 +175,7 @@ def resume(
         path = extended(path, rounds)
     path = files.place(path)
     if runs.state_of(path) == "finished":
-        return _found(path)
+        return read_back(path)
     chosen, directory = recorded(path)
     same_data(chosen, directory.path)
     return _play(chosen, chosen.seeds[0], task, directory, watch, resuming=True)

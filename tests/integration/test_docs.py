@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -200,6 +201,15 @@ def test_the_page_of_options_names_every_entry_there_is() -> None:
             assert name in tables[""], f"docs/options.md lacks {name}"
         else:
             assert set(keys) <= tables[name], f"docs/options.md lacks {set(keys) - tables[name]} of [{name}]"
+
+
+def test_the_page_of_defaults_is_what_the_schema_says() -> None:
+    """Else: python docs/defaults.py."""
+    text = (DOCS / "defaults.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(DOCS / "defaults.py"))["page"]() == text
+    rows = {row.split("|")[1].strip() + row.split("|")[2].strip() for row in text.splitlines() if row.startswith("| `")}
+    assert {"`rounds``30`", "`eta_s``1.0`", "`split_seed`unset: the run's seed"} <= rows  # by hand
+    assert "| `trim` | `0.2` | a number, at least 0, below 0.5 |" in text
 
 
 def named(head: str) -> dict[str, str]:

@@ -34,10 +34,7 @@ def dual_bound(problem: Problem, R: Floats, xi: Floats, row: Floats, objective: 
     if objective == "linear":
         xi = np.minimum(xi, 1.0)
     H = np.where(finite, need - mixed, 0.0)
-    slope, first = (
-        problem.family.slope(problem.zeta, R),
-        np.abs(problem.family.slope(problem.zeta, np.zeros(problem.n))),
-    )
+    slope, first = problem.family.slope(problem.zeta, R), np.abs(problem.ends[0])
     g, size = -problem.s[:, None] * slope, problem.s[:, None] * (np.abs(slope) + first)
     if problem.columns:
         pull = xi * g + row[:, None]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from feduca.program.layout import LOOP
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+
+@njit(forceinline=True, **LOOP)
 def factor(M, L, keep):
     """Cholesky of a small positive semidefinite matrix, scaled to unit diagonal; a vanishing pivot freezes its direction."""
     n = M.shape[0]
@@ -32,7 +34,7 @@ def factor(M, L, keep):
                 L[j, m] = 0.0
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True, **LOOP)
 def backsolve(L, keep, b, x):
     n = L.shape[0]
     for i in range(n):

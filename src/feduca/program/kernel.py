@@ -32,10 +32,10 @@ import numpy as np
 from numba import njit
 
 from feduca.program.cholesky import backsolve, factor
-from feduca.program.layout import Aim, Local, Point, Program, Rows, Step, evaluate
+from feduca.program.layout import LOOP, Aim, Best, Local, Point, Program, Rows, Step, evaluate
 
 # A part of an iteration goes into the code that calls it: handing over its named tuples would take as long as a small solve.
-_part = njit(cache=True, error_model="numpy", forceinline=True)
+_part = njit(forceinline=True, **LOOP)
 
 REACHED, EXHAUSTED, STALLED, BROKEN = 0, 1, 2, 3
 
@@ -305,22 +305,23 @@ def _direction(p, at, local, d, tau):
 
 @_part
 def _move(p, at, local, d, step, tau):
-    """Take the step, shorter where curves that are not parabolas call for it; returns its length."""
+    """Take the step, and half of it back where curves that are not parabolas call for it; returns its length."""
     N, n_s = at.X.shape
-    for k in range(N):
-        at.xi[k] += step * d.dxi[k] if p.active[k] else 0.0
-        if p.linear:
-            at.eta[k] -= step * d.dxi[k]
-            at.t[k] += step * d.dt[k]
-        else:
-            at.t[k] = at.xi[k]
+    change = step
+    for _ in range(41):
+        for k in range(N):
+            at.xi[k] += change * d.dxi[k] if p.active[k] else 0.0
+            if p.linear:
+                at.eta[k] -= change * d.dxi[k]
+                at.t[k] += change * d.dt[k]
+            else:
+                at.t[k] = at.xi[k]
+            for i in range(n_s):
+                at.X[k, i] += change * d.dX[k, i]
+                at.Z[k, i] += change * d.dZ[k, i]
         for i in range(n_s):
-            at.X[k, i] += step * d.dX[k, i]
-            at.Z[k, i] += step * d.dZ[k, i]
-    for i in range(n_s):
-        at.lam[i] += step * d.dlam[i]
-    _linearise(p, at.X, local)
-    for _ in range(40):
+            at.lam[i] += change * d.dlam[i]
+        _linearise(p, at.X, local)
         inside = True
         for k in range(N):
             if p.active[k] and not (at.t[k] - local.h[k] > 1e-3 * (1 - tau) * at.w[k]):
@@ -329,17 +330,7 @@ def _move(p, at, local, d, step, tau):
         if inside:
             break
         step /= 2
-        for k in range(N):
-            if p.active[k]:
-                at.xi[k] -= step * d.dxi[k]
-                at.eta[k] += step * d.dxi[k]
-                at.t[k] = at.t[k] - step * d.dt[k] if p.linear else at.xi[k]
-            for i in range(n_s):
-                at.X[k, i] -= step * d.dX[k, i]
-                at.Z[k, i] -= step * d.dZ[k, i]
-        for i in range(n_s):
-            at.lam[i] -= step * d.dlam[i]
-        _linearise(p, at.X, local)
+        change = -step
     return step
 
 
@@ -390,20 +381,6 @@ def _plain_step(p, at, local, rows, d, target, mu, careful):
     return _direction(p, at, local, d, tau), tau
 
 
-@_part
-def _workspace(X):
-    """Everything that is computed on the way, allocated once."""
-    N, n_s = X.shape
-    zeros = np.zeros
-    at = Point(X, np.empty((N, n_s)), zeros(N), np.ones(N), zeros(N), np.ones(N), zeros(N), zeros(n_s))
-    d = Step(zeros((N, n_s)), zeros((N, n_s)), zeros(N), zeros(N), zeros(N), zeros(n_s))
-    local = Local(
-        np.empty(N), np.empty((N, n_s)), np.empty((N, n_s)), np.empty((N, n_s)), np.empty((N, n_s)), np.empty(N), np.empty(N)
-    )  # fmt: skip
-    rows = Rows(zeros((n_s, n_s)), zeros((n_s, n_s)), zeros(n_s), zeros(n_s), zeros(n_s), zeros(n_s))
-    return at, d, local, rows
-
-
 def follow(p: Program, aim: Aim, X: np.ndarray) -> tuple:
     """Follow the central path of `p` from X (feasible, positive, overwritten) until the gap meets its goal.
 
@@ -417,17 +394,41 @@ def follow(p: Program, aim: Aim, X: np.ndarray) -> tuple:
 def _enter(
     curve, s, G, active, row, column, start, rho, columns, linear, goal, relative, mu, centre, careful, limit, X
 ):  # fmt: skip
+    """Everything that is computed on the way is allocated here, once."""
+    N, n_s = X.shape
+    zeros = np.zeros
     p = Program(curve, s, G, active, row, column, start, rho, columns, linear)
-    return _follow(p, Aim(goal, relative, mu, centre, careful, limit), X)
+    at = Point(X, np.empty((N, n_s)), zeros(N), np.ones(N), zeros(N), np.ones(N), zeros(N), zeros(n_s))
+    d = Step(zeros((N, n_s)), zeros((N, n_s)), zeros(N), zeros(N), zeros(N), zeros(n_s))
+    local = Local(
+        np.empty(N), np.empty((N, n_s)), np.empty((N, n_s)), np.empty((N, n_s)), np.empty((N, n_s)), np.empty(N), np.empty(N)
+    )  # fmt: skip
+    rows = Rows(zeros((n_s, n_s)), zeros((n_s, n_s)), zeros(n_s), zeros(n_s), zeros(n_s), zeros(n_s))
+    best = Best(X.copy(), zeros(N), zeros(n_s))
+    primal, gap, iterations, code = _follow(
+        p, Aim(goal, relative, mu, centre, careful, limit), at, d, local, rows, best
+    )
+    return best.X, best.xi, best.lam, primal, gap, iterations, code
 
 
-@njit(cache=True, error_model="numpy")
-def _follow(p, aim, X):
-    at, d, local, rows = _workspace(X)
-    regular = p.rho.max() > 0
-    best_X, best_xi, best_lam = X.copy(), at.xi.copy(), at.lam.copy()
+@_part
+def _keep(at, best):
+    """The point as the best so far."""
+    for k in range(at.X.shape[0]):
+        best.xi[k] = at.xi[k]
+        for i in range(at.X.shape[1]):
+            best.X[k, i] = at.X[k, i]
+    for i in range(at.X.shape[1]):
+        best.lam[i] = at.lam[i]
+
+
+@njit(**LOOP)
+def _follow(p, aim, at, d, local, rows, best):
+    regular = False
+    for k in range(at.X.shape[0]):
+        regular = regular or p.rho[k] > 0
     best_gap, best_primal, progress = np.inf, np.inf, np.inf
-    _linearise(p, X, local)
+    _linearise(p, at.X, local)
     mu, products = _first_mu(p, local, rows.least, aim.careful)
     _begin(p, at, local.h, mu)
     centring, since_progress, code, iterations = 0, 0, EXHAUSTED, 0
@@ -445,7 +446,7 @@ def _follow(p, aim, X):
             if gap < 0.9 * progress:  # not than a step ago: many small steps are progress, too
                 progress, since_progress = gap, 0
             best_gap, best_primal = gap, primal
-            best_X[:], best_xi[:], best_lam[:] = at.X, at.xi, at.lam
+            _keep(at, best)
         since_progress += 1
         if good:
             if not aim.centre or (centring > 0 and largest - smallest <= 1e-6 * mu) or centring >= 12:
@@ -471,4 +472,4 @@ def _follow(p, aim, X):
         if last_step < 1e-10:
             code = REACHED if centring > 0 else STALLED
             break
-    return best_X, best_xi, best_lam, best_primal, best_gap, iterations, code
+    return best_primal, best_gap, iterations, code

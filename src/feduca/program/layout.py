@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
+# Options of numba for code in loops: references to arrays are not counted in it (`_nrt`), which would take a fifth of a small
+# solve. Such code allocates nothing.
+LOOP: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+
 
 class Parabola(NamedTuple):
     """`v_k(x) = (b_k - a_k x) x`."""
@@ -89,6 +93,14 @@ class Point(NamedTuple):
     w: np.ndarray  # [N] t - h
     nu: np.ndarray  # [N] multipliers of the columns
     lam: np.ndarray  # [n_s] multipliers of the rows
+
+
+class Best(NamedTuple):
+    """The best point so far."""
+
+    X: np.ndarray
+    xi: np.ndarray
+    lam: np.ndarray
 
 
 class Step(NamedTuple):

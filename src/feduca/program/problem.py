@@ -57,15 +57,28 @@ class Problem:
         return self.n_s > 1
 
     @cached_property
+    def corners(self) -> Floats:
+        """Weights 0, 1 and all that a client can get in one strategy, `[3, N]`: curves are evaluated at all of them at once."""
+        at = np.zeros((3, self.n))
+        at[1] = 1.0
+        at[2] = np.minimum(self.n_s * self.beta, 1.0)
+        return at
+
+    @cached_property
+    def at_corners(self) -> Floats:
+        """Utilities at these weights, `[3, N]`."""
+        return self.family.value(self.zeta, self.corners)
+
+    @property
     def base(self) -> Floats:
         """Utilities at weight 0, `[N]`."""
-        return self.family.value(self.zeta, np.zeros(self.n))
+        return self.at_corners[0]
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
         """Slopes of the utilities at weights 0 and 1, `[N]` each."""
-        zeros = np.zeros(self.n)
-        return self.family.slope(self.zeta, zeros), self.family.slope(self.zeta, zeros + 1)
+        first, last = self.family.slope(self.zeta, self.corners[:2])
+        return first, last
 
     @cached_property
     def scale(self) -> Floats:
@@ -77,10 +90,10 @@ class Problem:
         """What the tolerance on the slacks of all together is multiplied by: the median client's scale."""
         return float(np.partition(self.scale, self.n // 2)[self.n // 2])
 
-    @cached_property
+    @property
     def full(self) -> Floats:
         """Utilities at weight 1, `[N]`."""
-        return self.family.value(self.zeta, np.ones(self.n))
+        return self.at_corners[1]
 
     def start(self) -> Floats:
         """The weights beta in every strategy: feasible for every program."""
@@ -109,10 +122,9 @@ class Problem:
         ends = np.minimum(self.base, self.full)
         if not self.columns:
             return ends >= self.demand
-        total = self.n_s * self.beta
-        full = self.family.value(self.zeta, np.minimum(total, 1.0)) - self.base
+        full = self.at_corners[2] - self.base
         vertex = self.base + np.minimum(self.s.min() * full, self.s.max() * full)
-        return np.where(total <= 1, vertex, ends) >= self.demand
+        return np.where(self.n_s * self.beta <= 1, vertex, ends) >= self.demand
 
 
 def _vector(name: str, value: Any, size: int | None = None, *, nothing: float | None = None) -> Floats:

@@ -107,7 +107,7 @@ class Recipe(Table):
     engine: EngineTable = EngineTable()
     checkpoint: CheckpointTable = CheckpointTable()
     compare: list[CompareRow] = Field(default=[])  # a table with one row each ...
-    axes: list[Axis] = Field(default=[])  # ... or with one for every combination (see study.py)
+    axes: list[Axis] = Field(default=[])  # ... or with one for every combination (studies/cells.py)
     smoke: dict[str, Any] = Field(default={})  # settings of the small version that `reproduce --smoke` runs
 
     @field_validator("name")

@@ -31,14 +31,15 @@ import numpy as np
 from feduca._version import __version__
 from feduca.client.requests import drive
 from feduca.core.records import plain
-from feduca.errors import CheckpointError, InputError
+from feduca.errors import InputError
 from feduca.federation import InProcess
 from feduca.report.card import readme
-from feduca.runs import checkpoint, files, manifest
+from feduca.runs import checkpoint, files
 from feduca.runs import directory as runs
 from feduca.runs.checkpoint import Checkpoint
 from feduca.runs.directory import RunResult
-from feduca.types import Array, ServerState, Task
+from feduca.runs.vouched import last, read_back
+from feduca.types import Array, Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,7 +121,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None,
             f"{run} kept no models (checkpoint.keep = false): repeat it with"
             f" `feduca run {run}/config.toml --out {run.parent.parent} --again --set checkpoint.keep=true`"
         )
-    point, note = _checkpoint(run, f"{chosen.hash()}-s{result.seed}", len(result.rounds))
+    point, note = last(run, f"{chosen.hash()}-s{result.seed}", len(result.rounds))
     if note:
         log.warning("%s", note)
         result = _until(result, point.state.round - 1)
@@ -154,17 +155,7 @@ def load(path: str | Path) -> RunResult | Exported:
     path = files.place(path)
     if (path / CARD).is_file():
         return load_exported(path)
-    result = runs.load(path)
-    try:
-        point, note = _checkpoint(path, (manifest.read_status(path) or {}).get("run"), len(result.rounds))
-    except InputError as error:
-        if checkpoint.existing(path / "checkpoint"):
-            log.warning("%s; its model is left out", error)
-        return result
-    if note:
-        log.warning("%s; it is left out", note)
-        return result
-    return replace(result, theta=point.state.theta)
+    return read_back(path)
 
 
 def _until(result: RunResult, done: int) -> RunResult:
@@ -224,32 +215,6 @@ def _check_sums(path: Path, card: bytes) -> None:
     for file, found in ((CARD, hashlib.sha256(card).hexdigest()), (ABOUT, files.digest(path / ABOUT))):
         if known.get(file) != found:
             raise InputError(f"{path / file} is not what {SUMS} says (checksum); export the run again")
-
-
-def _checkpoint(path: Path, run: str | None, rounds: int) -> tuple[Checkpoint, str]:
-    """The newest usable checkpoint of the run at `path`, and where it is not of the last of `rounds`, a sentence about it."""
-
-    def use(where: Path) -> Checkpoint:
-        point = checkpoint.read(where)
-        if not isinstance(point, Checkpoint) or not isinstance(point.state, ServerState):
-            raise CheckpointError(f"{where} does not hold the state of a run")
-        if run is not None and point.run != run:
-            raise CheckpointError(f"{where} belongs to run {point.run}, not to {run}")
-        if not 0 < point.state.round - 1 <= rounds:
-            raise CheckpointError(f"{where} is of round {point.state.round - 1}, and there are {rounds} rounds")
-        for name, want in checkpoint.records(where).items():
-            if name not in manifest.RECORDS or files.digest(path / name, want["bytes"]) != want["sha256"]:
-                raise CheckpointError(f"{path / name} is not what {where.name} knew it to be")
-        return point
-
-    point, complaints = checkpoint.newest(path / "checkpoint", use)
-    if point is None:
-        why = f" ({'; '.join(complaints)})" if complaints else ""
-        raise InputError(f"{path} has no usable checkpoint{why}; repeat the run with --again")
-    if (done := point.state.round - 1) == rounds:
-        return point, ""
-    why = f": {'; '.join(complaints)}" if complaints else ", when the last checkpoint was written"
-    return point, f"the models of {path} are those after round {done} of {rounds}{why}"
 
 
 def _chosen(chosen: Recipe, seed: int, experiment: Experiment, point: Checkpoint) -> Choice:

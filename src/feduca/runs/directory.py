@@ -34,6 +34,7 @@ from feduca.runs.locks import held, locked
 from feduca.runs.manifest import nothing_kept, state_of
 from feduca.runs.result import RunResult, load
 from feduca.runs.summary import LAST, deployed_accuracy, over_seeds, summarise
+from feduca.runs.vouched import GROWING, vouched
 from feduca.types import Array, ServerState
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class RunDirectory:
     then (where the system has such locks).
     """
 
-    FILES: tuple[str, ...] = (manifest.ROUNDS, manifest.CLIENTS)
+    FILES: tuple[str, ...] = GROWING
 
     def __init__(
         self,
@@ -170,13 +171,12 @@ class RunDirectory:
             self._acquire()
         except OSError as error:
             raise InputError(f"cannot open {self.path}: {error.strerror}; is it a run directory?") from None
-        found, complaints = checkpoint.newest(self.checkpoints, lambda path: self._usable(path, theta, silos))
-        if found is None:
+        point, complaints = checkpoint.newest(self.checkpoints, lambda path: self._usable(path, theta, silos))
+        if point is None:
             raise CheckpointError(
                 f"no checkpoint of {self.path} can be used: {'; '.join(complaints)}; repeat the run with --again"
             )
-        point, known = found
-        done = point.state.round - 1
+        known, done = point.files, point.state.round - 1
         for complaint in complaints:
             log.warning("%s; the checkpoint of round %d is used instead", complaint, done)
         if changed := other_versions(self.path):
@@ -262,27 +262,15 @@ class RunDirectory:
             self._lock.release()
             self._lock = None
 
-    def _usable(
-        self, path: Path, theta: Array, silos: Sequence[str]
-    ) -> tuple[Checkpoint, Mapping[str, Mapping[str, Any]]]:
-        """The checkpoint at `path` with what it knows of the records it stands on, or a CheckpointError that says why not."""
-        point = checkpoint.read(path, theta)
-        if not isinstance(point, Checkpoint) or not isinstance(point.state, ServerState):
-            raise CheckpointError(f"{path} does not hold the state of a run")
-        if point.run != self._run:
-            raise CheckpointError(f"{path} belongs to run {point.run}, not to {self._run}")
+    def _usable(self, path: Path, theta: Array, silos: Sequence[str]) -> Checkpoint:
+        """The checkpoint at `path`, if it fits this run's task, too."""
+        point = vouched(self.path, path, self._run, theta)
         seen, n = point.state.theta, len(silos)
         if type(seen) is not type(theta) or seen.shape != theta.shape or seen.dtype != theta.dtype:
             raise CheckpointError(f"{path} holds a model that is not this run's")
         if len(point.state.examples) != n:
             raise CheckpointError(f"{path} holds {len(point.state.examples)} silos, this run has {n}")
-        if not set(self.FILES) <= point.files.keys() <= set(manifest.RECORDS):
-            raise CheckpointError(f"{path} knows of other files than a run's")
-        known = checkpoint.records(path)
-        for name, want in known.items():  # the recipe and the environment, known since schema 2, never grow
-            if files.digest(self.path / name, want["bytes"] if name in self.FILES else None) != want["sha256"]:
-                raise CheckpointError(f"{self.path / name} is not what {path.name} knew it to be")
-        return point, known
+        return point
 
     def _stopped(self, path: Path, error: OSError) -> str:
         room = "; free some space, then" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ";"

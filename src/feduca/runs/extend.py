@@ -15,8 +15,8 @@ from typing import Any
 
 from feduca.errors import CheckpointError, InputError
 from feduca.runs import checkpoint, files, manifest
-from feduca.runs.checkpoint import Checkpoint
 from feduca.runs.rollback import DEPLOYMENT
+from feduca.runs.vouched import GROWING, vouched
 
 
 def extend(path: Path, run: str, target: Path, config: Mapping[str, Any]) -> None:
@@ -30,21 +30,18 @@ def extend(path: Path, run: str, target: Path, config: Mapping[str, Any]) -> Non
     if why := manifest.nothing_kept(path):
         raise InputError(f"{path} cannot go on: {why}; start the longer run with `feduca run`")
     point = checkpoint.existing(path / "checkpoint")[0]
-    tree = checkpoint.read(point)
-    if not isinstance(tree, Checkpoint) or tree.run != run:
-        raise CheckpointError(f"{point} does not hold a state of run {run}; start the longer run with `feduca run`")
-    known = checkpoint.records(point)
-    lines = (manifest.ROUNDS, manifest.CLIENTS)
-    for name, want in known.items():
-        if files.digest(path / name, want["bytes"] if name in lines else None) != want["sha256"]:
-            raise CheckpointError(f"{path / name} is not what {point.name} knew it to be; start the longer run anew")
+    try:
+        tree = vouched(path, point, run)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; start the longer run with `feduca run`") from None
+    known = tree.files
     text = tomlkit.dumps(files.without_none(dict(config))).encode()
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for name in (*lines, manifest.ENVIRONMENT):
+        for name in (*GROWING, manifest.ENVIRONMENT):
             with files.opened(path / name, files.LARGE) as source, (target / name).open("wb") as file:
                 shutil.copyfileobj(source, file)
-        for name in lines:
+        for name in GROWING:
             with (target / name).open("r+b") as file:
                 file.truncate(known[name]["bytes"])
         (target / manifest.CONFIG).write_bytes(text)

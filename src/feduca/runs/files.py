@@ -6,6 +6,7 @@ ends. So what is opened here is a plain file of bounded size, or it is refused i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -15,7 +16,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -121,28 +122,25 @@ def appending(path: Path) -> BinaryIO:
 
 def unshared(path: Path) -> None:
     """A file that is to be changed in place gets content of its own: a backup may share it through a hard link."""
-    if os.lstat(path).st_nlink == 1:
-        return
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        with opened(path, LARGE) as source, part.open("xb") as file:
+    if os.lstat(path).st_nlink > 1:
+        with opened(path, LARGE) as source, _replacing(path) as file:
             shutil.copyfileobj(source, file, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Whole or not at all, and on the disk: a reader never sees half a file, and a full disk leaves none behind."""
+    with _replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file beside `path` that takes its place once it is whole and on the disk."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.unlink(missing_ok=True)  # it may be a link
         with part.open("xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -10,8 +10,8 @@ from typing import Any
 
 from feduca.errors import CheckpointError, InputError
 from feduca.runs import checkpoint, files, manifest
-from feduca.runs.checkpoint import Checkpoint
 from feduca.runs.locks import locked
+from feduca.runs.vouched import GROWING, vouched
 
 DEPLOYMENT, EVENTS = "deployment.json", "events.jsonl"
 
@@ -37,7 +37,10 @@ def roll_back(path: Path, run: str, round: int) -> bool:
     except OSError as error:
         raise InputError(f"cannot write to {path}: {error.strerror}; make it writable") from None
     try:
-        lengths = _checked(path, points[round], run)
+        try:
+            known = vouched(path, points[round], run).files
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; choose another round") from None
         deployment = _deployment(path)
         files.write_whole(
             path / manifest.STATUS,
@@ -46,10 +49,10 @@ def roll_back(path: Path, run: str, round: int) -> bool:
             ),
         )
         checkpoint.discard_after(folder, round)
-        for name in (manifest.ROUNDS, manifest.CLIENTS):
+        for name in GROWING:
             files.unshared(path / name)
             with (path / name).open("r+b") as file:
-                file.truncate(lengths[name])
+                file.truncate(known[name]["bytes"])
         if deployment is not None:
             _rename(path, round, deployment)
         return deployment is not None
@@ -58,20 +61,6 @@ def roll_back(path: Path, run: str, round: int) -> bool:
     finally:
         if lock is not None:
             lock.release()
-
-
-def _checked(path: Path, point: Path, run: str) -> dict[str, int]:
-    """How long the records were then, provided that the checkpoint is this run's and they begin as they did."""
-    tree = checkpoint.read(point)
-    if not isinstance(tree, Checkpoint) or tree.run != run:
-        raise CheckpointError(f"{point} does not hold a state of run {run}; choose another round")
-    known = checkpoint.records(point)
-    if not {manifest.ROUNDS, manifest.CLIENTS} <= known.keys():
-        raise CheckpointError(f"{point} does not say what the records were; choose another round")
-    for name, want in known.items():
-        if name in manifest.RECORDS and files.digest(path / name, want["bytes"]) != want["sha256"]:
-            raise CheckpointError(f"{path / name} is not what {point.name} knew it to be; choose another round")
-    return {name: want["bytes"] for name, want in known.items()}
 
 
 def _deployment(path: Path) -> dict[str, Any] | None:

@@ -182,7 +182,7 @@ def test_another_runs_model_is_not_given_back(runs: tuple[Path, Path], victim: P
     found = feduca.run("quickstart", SMALL, seed=0, out=victim.parents[1])
     assert found.theta is None
     assert found.rounds == feduca.load(victim).rounds
-    assert f"does not hold a state of run {victim.name}: the result comes without its model" in caplog.text
+    assert f"not to {victim.name}); repeat the run with --again; its model (theta) is left out" in caplog.text
     shutil.rmtree(victim / "checkpoint" / "round-00000003")
     shutil.copytree(
         runs[0] / "checkpoint" / "round-00000002", victim / "checkpoint" / "round-00000002", dirs_exist_ok=True

@@ -62,7 +62,7 @@ def test_what_is_not_there_is_not_touched(finished, again):
     run = finished.name
     with pytest.raises(InputError, match=r"no checkpoint of round 2, only of 3, 4, 5, 6; .*checkpoint\.history"):
         roll_back(again, run, 2)
-    with pytest.raises(CheckpointError, match="does not hold a state of run 0123-s0"):
+    with pytest.raises(CheckpointError, match=r"belongs to run .*, not to 0123-s0; choose another round"):
         roll_back(again, "0123-s0", 4)
     lock = locked(again)
     try:
