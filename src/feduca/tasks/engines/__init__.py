@@ -375,9 +375,7 @@ def _try(engine: Sequential | Stacked, batch: int, forward: Callable[[dict[str, 
 Step = tuple[Tensor, np.ndarray, Tensor | None]  # rows [K, B], how many are real [K], how they are augmented
 
 
-def _steps(
-    plan: Plan, device: torch.device, some: slice = slice(None), clients: int | None = None
-) -> Iterator[Step]:
+def _steps(plan: Plan, device: torch.device, some: slice = slice(None), clients: int | None = None) -> Iterator[Step]:
     """These steps of the plan, of the first so many clients (None: all)."""
     index = torch.from_numpy(plan.index[some, :clients]).to(device)
     sizes = plan.sizes[some, :clients]

@@ -64,7 +64,9 @@ def train(module: MLP, pool: Pool, theta: Tensor, plan: Plan, spec: LocalSpec, a
         )
 
     with _turn, _one_thread_each().limit(limits=1, user_api="blas"):
-        everybody = np.argsort(-steps, kind="stable")  # the longest first: the last to end should not be the last to begin
+        everybody = np.argsort(
+            -steps, kind="stable"
+        )  # the longest first: the last to end should not be the last to begin
         if min(torch.get_num_threads(), len(out)) == 1:
             for k in everybody:
                 one(k)
