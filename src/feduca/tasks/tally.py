@@ -19,7 +19,7 @@ from feduca.tasks.metrics import Criterion, score
 from feduca.types import Ints, Scores
 
 PADDING = 1 / 8  # of the examples of a call that may be padding ...
-SPARE = 64  # ... and how many may be in any case: a call costs as much
+SPARE = 32  # ... and how many may be in any case: a call costs as much
 
 
 @dataclass(frozen=True)
