@@ -130,9 +130,11 @@ def measured(case: Case, device: str, repeat: int) -> dict[str, Any]:
         "seconds": {name: {k: round(v, 5) for k, v in own.items()} for name, own in best.items()},
         "ratio": {what: round(best["unequal"][what] / best["equal"][what], 3) for what in best["equal"]},
     }
-    if device == "cuda":
-        trainer = next(iter(next(iter(tasks["unequal"].engine.kept.values())).made.values()))
-        row["graphs"] = sorted(trainer.graphs.made) if hasattr(trainer, "graphs") else None
+    if device == "cuda":  # numbers of silos that were captured
+        kept: dict[str, Any] = tasks["unequal"].engine.kept  # type: ignore[attr-defined]
+        row["graphs"] = {
+            name: [sorted(t.graphs.made) for t in trainers.made.values()] for name, trainers in kept.items()
+        }
     return row
 
 

@@ -1,6 +1,7 @@
 """Steps become CUDA graphs on one stream: on a GPU by its memory, without one by what torch was asked for."""
 
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_few_numbers_of_clients_are_recorded():
 
 
 def test_clients_that_are_done_leave_the_graphs(asked):
-    """Nine clients of 12, 10, 4, 4, 2 ... 2 steps: six for steps 3 and 4 at least, then four."""
+    """Nine clients: five of them have more than two steps, two more than four."""
     own = np.array([12, 10, 4, 4, 4, 2, 2, 2, 2])
     sizes = np.where(np.arange(12)[:, None] < own, 5, 0)
     batches = Plan(np.zeros((12, 9, 5), int), sizes, None)
@@ -91,7 +92,8 @@ def test_clients_that_are_done_leave_the_graphs(asked):
             pass
 
     seen = []
-    graphs = capture.Graphs(seen.append, OnDevice(), unroll=2)
+    number: Any = OnDevice()
+    graphs = capture.Graphs(seen.append, number, unroll=2)
     wanted = graphs.prepare(batches)
     assert wanted == [9, 6, 4, 4, 4, 4]
     assert seen == [9] * 4 + [6] * 4 + [4] * 4  # each warmed and recorded once

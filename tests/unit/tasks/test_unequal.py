@@ -16,6 +16,7 @@ from feduca.tasks import Dataset, build_task, merge
 from feduca.tasks.data.batches import plan
 from feduca.tasks.engines import Keys, Sequential, Stacked
 from feduca.tasks.engines.gpu.graphs import AutogradTrainers
+from feduca.tasks.models.networks import StackedModel
 from feduca.tasks.tally import PADDING, SPARE
 from feduca.tasks.task import Silo, TorchTask
 from feduca.types import LocalSpec
@@ -71,7 +72,7 @@ def test_the_stack_that_shrinks_is_the_sequential_reference(model, spec, sizes):
     batches = plan([silo.rows["train"] for silo in task.members], who, spec, 1, np.full(len(sizes), 5))
     anchor = starts(task, 20)
     want, got = (
-        kind(task.engine.module, task.layout, task.pool, task.criterion).train(
+        kind(task.make(), task.layout, task.pool, task.criterion).train(
             theta, batches, spec, anchor, Keys(np.full(len(sizes), 5), 1, who)
         )
         for kind in (Sequential, Stacked)
@@ -87,7 +88,9 @@ def test_graphs_of_fewer_and_fewer_silos_train_them_all(spec, in_order):
     task = unequal(sizes, "cnn")
     theta, who = starts(task), np.arange(len(sizes))
     batches = plan([silo.rows["train"] for silo in task.members], who, spec, 1, np.zeros(len(sizes), int))
-    trainers = AutogradTrainers(task.engine.module, task.layout, task.pool, task.criterion)
+    module = task.engine.module
+    assert isinstance(module, StackedModel)
+    trainers = AutogradTrainers(module, task.layout, task.pool, task.criterion)
     got = trainers.train(theta, batches, spec, None)
     (trainer,) = trainers.made.values()
     # 2, 6, 8 or 10 steps: how many silos are in the graph of each
@@ -103,17 +106,19 @@ def test_graphs_of_fewer_and_fewer_silos_train_them_all(spec, in_order):
 @settings(max_examples=25, deadline=None)
 def test_scores_are_those_of_each_silo_alone(sizes, chunk):
     task = unequal(sizes, chunk=chunk)
-    ends, who = (starts(task), starts(task, 20)), np.arange(len(sizes))
+    start, end, who = starts(task), starts(task, 20), np.arange(len(sizes))
     places = np.random.default_rng(0).random((len(sizes), 3))
-    scores, path = task.evaluate(ends[0], who, "validation"), task.along(*ends, places, who, "validation")
-    answers, said = task.answers(ends[0], who, "validation"), task.predict(ends[0], who, "validation")
+    scores, path = task.evaluate(start, who, "validation"), task.along(start, end, places, who, "validation")
+    answers, said = task.answers(start, who, "validation"), task.predict(start, who, "validation")
     for k, n in enumerate(sizes[::-1]):
         alone, only = replace(task, members=(task.members[k],)), np.array([0])
-        own = [end[[k]] for end in ends]
+        own = start[[k]], end[[k]]
         one = alone.evaluate(own[0], only, "validation")
         assert scores.accuracy[k] == one.accuracy[0]
         assert scores.loss[k] == pytest.approx(one.loss[0], rel=1e-5)
-        assert path.loss[k] == pytest.approx(alone.along(*own, places[[k]], only, "validation").loss[0], rel=1e-5)
+        assert path.loss[k] == pytest.approx(
+            alone.along(own[0], own[1], places[[k]], only, "validation").loss[0], rel=1e-5
+        )
         each = alone.answers(own[0], only, "validation")
         assert answers.counts[k] == n
         np.testing.assert_array_equal(answers.right[k, :n], each.right[0])

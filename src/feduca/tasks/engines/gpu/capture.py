@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,10 +59,10 @@ class Graphs:
 
 
 def captured(
-    step: Callable[[], None],
+    step: Callable[[], object],
     step_number: Tensor,
     unroll: int = 1,
-    pool: tuple[int, int] | None = None,
+    pool: Any = None,
 ) -> torch.cuda.CUDAGraph:
     """A graph of `unroll` steps. `step` works on fixed buffers and counts in `step_number`, which the caller sets anew.
 
