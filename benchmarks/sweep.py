@@ -376,7 +376,7 @@ def _replay(trainer, repeat: int = 5) -> float:
     for i in range(repeat + 1):
         trainer.step_number.zero_()
         start.record()
-        trainer.graph.replay()
+        trainer.graphs.made[len(trainer.flat)].replay()
         end.record()
         torch.cuda.synchronize()
         total += start.elapsed_time(end) if i else 0.0

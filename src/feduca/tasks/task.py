@@ -30,8 +30,9 @@ from feduca.tasks.engines import (
     out_of_memory,
     unstackable,
 )
-from feduca.tasks.metrics import Criterion, each, mixable, score, why_not_mixable
+from feduca.tasks.metrics import Criterion, each, mixable, why_not_mixable
 from feduca.tasks.models.layout import Layout
+from feduca.tasks.tally import Tally
 from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores
 
 log = logging.getLogger("feduca")
@@ -236,9 +237,11 @@ class TorchTask:
         clients = self._clients(clients)
         theta = self._models(theta, len(clients))
         tally = self._tally(clients, 1, split)
+        models = tally.laid(theta)
         with self._computing():
-            for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
-                tally.add(self.engine.outputs(theta, self.pool.examples(index)).unsqueeze(1), index, real)
+            for block in tally.blocks():
+                outputs = self.engine.outputs(models[block.who], self.pool.examples(block.index))
+                tally.add(outputs.unsqueeze(1), block)
         return tally.scores(lambda value: value[:, 0])
 
     def answers(self, theta: Array, clients: Ints, split: str) -> Answered:
@@ -246,17 +249,18 @@ class TorchTask:
         clients = self._clients(clients)
         theta = self._models(theta, len(clients))
         tally = self._tally(clients, 1, split)
-        loss = np.full(tally.rows.shape, np.nan)
-        right = np.full(tally.rows.shape, np.nan)
-        at = 0
+        models = tally.laid(theta)
+        loss = np.full((len(clients), tally.counts.max(initial=0)), np.nan)
+        right = np.full(loss.shape, np.nan)
         with self._computing():
-            for index, _ in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
-                outputs, targets = self.engine.outputs(theta, self.pool.examples(index)), self.pool.targets(index)
-                here = slice(at, at := at + index.shape[1])
-                loss[:, here] = each(self.criterion, outputs, targets).cpu().numpy()
+            for block in tally.blocks():
+                outputs = self.engine.outputs(models[block.who], self.pool.examples(block.index))
+                targets = self.pool.targets(block.index)
+                here = block.who, slice(block.begin, block.begin + block.index.shape[1])
+                loss[here] = each(self.criterion, outputs, targets).cpu().numpy()
                 if (hits := tally.hits(outputs, targets)) is not None:
-                    right[:, here] = hits.cpu().numpy()
-        return Answered(right, loss, tally.counts.cpu().numpy())
+                    right[here] = hits.cpu().numpy()
+        return Answered(tally.back(right), tally.back(loss), tally.back(tally.counts))
 
     def along(self, start: Array, end: Array, places: Floats, clients: Ints, split: str) -> Scores:
         """Scores `[K, M]` at `(1 - r) * start + r * end` for `r` in `places[K, M]`.
@@ -269,11 +273,13 @@ class TorchTask:
         places = np.broadcast_to(np.asarray(places, dtype=np.float64), (len(clients), np.shape(places)[-1]))
         r = torch.as_tensor(places.copy(), dtype=torch.float32, device=self.settings.device)
         tally = self._tally(clients, r.shape[1], split)
+        start, end, r = (tally.laid(x) for x in (start, end, r))
         with self._computing():
-            for index, real in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
-                at = self.engine.between(start, end, self.pool.examples(index))
-                step = max(1, min(self.settings.chunk // index.numel(), ROOM // (len(clients) * self.size)))
-                tally.add(torch.cat([at(r[:, m : m + step]) for m in range(0, r.shape[1], step)], 1), index, real)
+            for block in tally.blocks():
+                x, some = self.pool.examples(block.index), r[block.who]
+                at = self.engine.between(start[block.who], end[block.who], x)
+                step = max(1, min(self.settings.chunk // block.index.numel(), ROOM // (len(some) * self.size)))
+                tally.add(torch.cat([at(some[:, m : m + step]) for m in range(0, r.shape[1], step)], 1), block)
         return tally.scores(lambda value: value)
 
     def predict(self, theta: Array, clients: Ints, split: str) -> Predictions:
@@ -282,27 +288,30 @@ class TorchTask:
             raise ConfigError(why_not_mixable(self.criterion))
         clients = self._clients(clients)
         theta = self._models(theta, len(clients))
-        tally, parts = self._tally(clients, 1, split), []
+        tally = self._tally(clients, 1, split)
+        models, said = tally.laid(theta), np.zeros((len(clients), 0, 1))
+        wanted = np.full((len(clients), tally.counts.max(initial=0)), -1)
         with self._computing():
-            for index, _ in tally.slices(max(1, self.settings.chunk // max(1, len(clients)))):
-                outputs = self.engine.outputs(theta, self.pool.examples(index))
-                parts.append(outputs.double().softmax(-1).cpu().numpy())
-        targets = self.pool.targets(tally.rows).cpu().numpy()
-        padding = np.arange(targets.shape[1]) >= tally.counts.cpu().numpy()[:, None]
-        nothing = np.zeros((len(clients), 0, 1))
-        return Predictions(np.concatenate(parts, 1) if parts else nothing, np.where(padding, -1, targets))
+            for block in tally.blocks():
+                outputs = self.engine.outputs(models[block.who], self.pool.examples(block.index))
+                if not said.size:
+                    said = np.zeros((*wanted.shape, outputs.shape[-1]))
+                here = block.who, slice(block.begin, block.begin + block.index.shape[1])
+                said[here] = outputs.double().softmax(-1).cpu().numpy()
+                targets = self.pool.targets(block.index).cpu().numpy()
+                wanted[here] = targets if block.real is None else np.where(block.real.cpu().numpy(), targets, -1)
+        return Predictions(tally.back(said), tally.back(wanted))
 
     def test(self, theta: Array) -> Scores | None:
         """Scores (shape `[1]`) of one model on the global test set, where there is one."""
         if self.test_pool is None:
             return None
         theta = self._models(self._tensor(theta).reshape(1, -1), 1)
-        device = torch.device(self.settings.device)
-        rows = torch.arange(len(self.test_pool.y), device=device).unsqueeze(0)
-        tally = Tally(self.test_pool, self.criterion, rows, torch.tensor([rows.shape[1]], device=device), 1)
+        rows = [np.arange(len(self.test_pool.y))]
+        tally = Tally(self.test_pool, self.criterion, rows, 1, self.settings.chunk)
         with self._computing():
-            for index, real in tally.slices(self.settings.chunk):
-                tally.add(self.engine.outputs(theta, self.test_pool.examples(index)).unsqueeze(1), index, real)
+            for block in tally.blocks():
+                tally.add(self.engine.outputs(theta, self.test_pool.examples(block.index)).unsqueeze(1), block)
         return tally.scores(lambda value: value[:, 0])
 
     def describe(self) -> dict[str, Any]:
@@ -356,18 +365,7 @@ class TorchTask:
         if split not in ("train", "validation", "test"):
             raise ConfigError(f"split is {split!r}: choose train, validation or test")
         rows = [self.members[k].rows.get(split, np.empty(0, np.int64)) for k in clients]
-        counts = np.array([len(r) for r in rows], dtype=np.int64)
-        padded = np.zeros((len(rows), counts.max(initial=0)), dtype=np.int64)
-        for k, r in enumerate(rows):
-            padded[k, : len(r)] = r
-        device = self.settings.device
-        return Tally(
-            self.pool,
-            self.criterion,
-            torch.from_numpy(padded).to(device),
-            torch.from_numpy(counts).to(device),
-            points,
-        )
+        return Tally(self.pool, self.criterion, rows, points, self.settings.chunk)
 
     @contextmanager
     def _computing(self, batch_size: int | None = None):
@@ -392,61 +390,6 @@ def precision(settings: Settings):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
-class Tally:
-    """Scores in the making: correct answers and losses, slice by slice of padded rows `[K, n]`."""
-
-    def __init__(self, pool: Pool, criterion: Criterion, rows: Tensor, counts: Tensor, points: int):
-        self.pool, self.criterion, self.rows, self.counts = pool, criterion, rows, counts
-        self.points = points
-        self.loss = torch.zeros(len(rows), points, dtype=torch.float64, device=rows.device)
-        self.right = torch.zeros_like(self.loss)
-        self.kept: list[tuple[Tensor, Tensor]] = []
-        self.full = bool((counts == rows.shape[1]).all())
-
-    def slices(self, width: int):
-        """The rows in slices of at most `width` columns, with a mask of what is not padding (None: all real)."""
-        for a in range(0, self.rows.shape[1], width):
-            index = self.rows[:, a : a + width]
-            real = None
-            if not self.full:
-                real = torch.arange(a, a + index.shape[1], device=index.device) < self.counts[:, None]
-            yield index, real
-
-    def add(self, outputs: Tensor, index: Tensor, real: Tensor | None) -> None:
-        """Count `outputs[K, M, b, C]` for the examples at `index[K, b]`."""
-        targets = self.pool.targets(index).unsqueeze(1).expand(outputs.shape[:3])
-        losses = self.criterion.loss(outputs.flatten(0, 2), targets.flatten()).view(targets.shape).double()
-        hit, mask = self.hits(outputs, targets), None if real is None else real.unsqueeze(1)
-        self.loss += (losses if mask is None else torch.where(mask, losses, 0.0)).sum(2)
-        if hit is not None:
-            self.right += (hit if mask is None else hit & mask).sum(2)
-        else:
-            self.kept.append((outputs.float().cpu(), self.pool.targets(index).cpu()))
-
-    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Whether each answer is right; None where a score is not about that."""
-        return None if self.criterion.score is not None else outputs.argmax(-1) == targets
-
-    def scores(self, shape: Callable[[np.ndarray], np.ndarray]) -> Scores:
-        """The finished scores, `[K, M]` passed through `shape`."""
-        counts = self.counts.double().unsqueeze(1)
-        both = torch.stack([self.right / counts, self.loss / counts]).cpu().numpy()  # 0/0 is NaN: no data
-        if self.criterion.score is not None:
-            both[0] = self._scored()
-        return Scores(accuracy=shape(both[0]), loss=shape(both[1]))
-
-    def _scored(self) -> np.ndarray:
-        values = np.full((len(self.rows), self.points), np.nan)
-        if not self.kept:
-            return values
-        outputs = torch.cat([o for o, _ in self.kept], 2).numpy().astype(np.float64)
-        targets = torch.cat([t for _, t in self.kept], 1).numpy()
-        for k, n in enumerate(self.counts.tolist()):
-            for m in range(self.points if n else 0):
-                values[k, m] = score(self.criterion, outputs[k, m, :n], targets[k, :n])
-        return values
 
 
 def merge(tasks: Sequence[TorchTask]) -> TorchTask:

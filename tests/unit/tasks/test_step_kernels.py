@@ -81,6 +81,24 @@ def test_the_trainer_without_autograd_is_the_reference(make, augment):
         assert (got - theta).abs().amax(1).min() > 1e-3
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [3, 0, 5, 2, 4, 1]], ids=["longest first", "in no order"])
+def test_the_trainer_lets_go_of_silos_that_are_done(order):
+    task = noisy(CASES["mlp"][0])
+    everything = np.concatenate([silo.rows["train"] for silo in task.members])
+    sizes = np.array([23, 19, 12, 5, 2, 1])[order]
+    rows, who = [everything[n : 2 * n] for n in sizes], np.arange(6)
+    spec = LocalSpec(epochs=1, batch_size=5, lr=0.1, weight_decay=1e-2, clip=1.0, prox=0.3)
+    batches = plan(rows, who, spec, 0, np.zeros(6, int))
+    trainers = fused.Trainers(task.engine.module, task.layout, task.pool)
+    theta, anchor = (torch.stack([task.init(first + k) for k in range(6)]) for first in (0, 10))
+    got, again = (trainers.train(theta, batches, spec, anchor) for _ in range(2))
+    (trainer,) = trainers.made.values()
+    assert trainer.graphs.prepare(batches) == ([6, 4, 4, 4, 4] if order[0] == 0 else [6, 6, 6, 6, 4])
+    want = task.engine.train(theta, batches, spec, anchor, Keys(np.zeros(6, int), 0, who))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
+    assert torch.equal(got, again)
+
+
 @pytest.mark.parametrize(("make", "augment"), CASES.values(), ids=CASES.keys())
 def test_the_trainer_in_bf16_is_as_near_as_pytorchs_autocast(make, augment):
     if make is CASES["cnn"][0] and DEVICE == "cpu":

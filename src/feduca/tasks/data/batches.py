@@ -6,6 +6,7 @@ else is in the call. Silos of unequal size have unequal numbers of steps: the pl
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,6 +43,29 @@ class Plan:
     @property
     def steps(self) -> int:
         return len(self.index)
+
+    @property
+    def own_steps(self) -> Ints:
+        """How many steps each client has, `[K]`."""
+        return (self.sizes > 0).sum(0)
+
+    def longest_first(self) -> np.ndarray | None:
+        """The clients in the order in which a stack of them can shrink; None where they already stand so."""
+        own = self.own_steps
+        return None if (own[1:] <= own[:-1]).all() else np.argsort(-own, kind="stable")
+
+    def ordered(self, order: np.ndarray) -> Plan:
+        """The same plan with its clients in another order."""
+        augment = None if self.augment is None else self.augment[:, order]
+        rates, drift, free = (None if x is None else x[order] for x in (self.rates, self.drift, self.free))
+        return Plan(self.index[:, order], self.sizes[:, order], augment, rates, drift, free)
+
+    def stretches(self) -> list[tuple[int, int, int]]:
+        """Steps `first` to before `last` of which only the first so many clients have any: `(first, last, clients)`."""
+        places = np.arange(1, self.sizes.shape[1] + 1)
+        reach = np.where(self.sizes > 0, places, 0).max(1, initial=0)
+        cuts = [0, *(np.flatnonzero(np.diff(reach)) + 1).tolist(), self.steps]
+        return [(a, b, int(reach[a])) for a, b in itertools.pairwise(cuts) if a < b]
 
 
 def plan(rows: Sequence[np.ndarray], clients: Ints, spec: LocalSpec, round: int, seeds: Ints, least: int = 1) -> Plan:

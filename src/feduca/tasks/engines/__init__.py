@@ -2,14 +2,14 @@
 
 `Sequential` is the reference: one client after the other with plain PyTorch (`functional_call`, `torch.optim`). It runs
 any module. `Stacked` runs all clients along a leading axis, our own models natively and a user's through `vmap`; it hands
-the work to a captured graph on a GPU (fused.py, graphs.py) and to compiled code on a CPU (compiled.py) where there is one. A
-finished client does not move while others still train, and padded examples weigh nothing.
+the work to a captured graph on a GPU (fused.py, graphs.py) and to compiled code on a CPU (cpu.py) where there is one. A
+finished client leaves the stack while others still train, and padded examples weigh nothing.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -232,13 +232,20 @@ class Stacked:
 
     def train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
         optimisers.check(spec)
-        if plan.is_plain and (trainers := self._graphs(spec)):
-            return trainers.train(theta, plan, spec, anchor)
         if isinstance(model := self.native, MLP) and self.pool.x.device.type == "cpu":
             from feduca.tasks.engines import cpu as compiled  # numba, only where it is needed
 
             if compiled.fits(model, self.layout, self.pool, self.criterion, plan, spec):
                 return compiled.train(model, self.pool, theta, plan, spec, anchor)
+        if (order := plan.longest_first()) is None:
+            return self._train(theta, plan, spec, anchor, keys)
+        pull = None if anchor is None else anchor[order]
+        return self._train(theta[order], plan.ordered(order), spec, pull, keys)[np.argsort(order)]
+
+    def _train(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None, keys: Keys) -> Tensor:
+        """The same for clients of whom those with the most steps come first."""
+        if plan.is_plain and (trainers := self._graphs(spec)):
+            return trainers.train(theta, plan, spec, anchor)
         self.module.train()
         views = self.layout.unpack(theta)
         entries = {name: value.clone(memory_format=torch.contiguous_format) for name, value in views.items()}
@@ -253,11 +260,14 @@ class Stacked:
         devices = [self.pool.x.device] if self.pool.x.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(keys.seed(0))
-            self._by_autograd(entries, plan, optimiser)
+            for first, last, clients in plan.stretches():
+                optimiser = optimiser.of_first(clients)
+                here = {name: value[:clients] for name, value in entries.items()} | dict(zip(trained, optimiser.params))
+                self._by_autograd(here, _steps(plan, theta.device, slice(first, last), clients), optimiser)
         return self.layout.pack({name: value.detach() for name, value in entries.items()})
 
-    def _by_autograd(self, entries: dict[str, Tensor], plan: Plan, optimiser: Optimiser) -> None:
-        for index, sizes, augment in _steps(plan, self.pool.x.device):
+    def _by_autograd(self, entries: dict[str, Tensor], steps: Iterable[Step], optimiser: Optimiser) -> None:
+        for index, sizes, augment in steps:
             if self.native is not None or (sizes == index.shape[1]).all():
                 outputs = self.forward(entries, self.pool.examples(index, augment))
                 mean, active = self._mean_losses(outputs, index, sizes)
@@ -362,11 +372,16 @@ def _try(engine: Sequential | Stacked, batch: int, forward: Callable[[dict[str, 
             torch.autograd.grad(outputs.float().sum(), params, allow_unused=True)
 
 
-def _steps(plan: Plan, device: torch.device) -> Iterator[tuple[Tensor, np.ndarray, Tensor | None]]:
-    index = torch.from_numpy(plan.index).to(device)
-    augment = None if plan.augment is None else torch.from_numpy(plan.augment).to(device)
-    for s in range(plan.steps):
-        yield index[s], plan.sizes[s], None if augment is None else augment[s]
+Step = tuple[Tensor, np.ndarray, Tensor | None]  # rows [K, B], how many are real [K], how they are augmented
+
+
+def _steps(plan: Plan, device: torch.device, some: slice = slice(None), clients: int | None = None) -> Iterator[Step]:
+    """These steps of the plan, of the first so many clients (None: all)."""
+    index = torch.from_numpy(plan.index[some, :clients]).to(device)
+    sizes = plan.sizes[some, :clients]
+    augment = None if plan.augment is None else torch.from_numpy(plan.augment[some, :clients]).to(device)
+    for s in range(len(sizes)):
+        yield index[s], sizes[s], None if augment is None else augment[s]
 
 
 def check_device(device: str) -> None:

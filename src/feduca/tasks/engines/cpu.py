@@ -55,15 +55,18 @@ def train(module: MLP, pool: Pool, theta: Tensor, plan: Plan, spec: LocalSpec, a
     ]
 
     rates = np.full(len(out), spec.lr) if plan.rates is None else plan.rates
+    steps = plan.own_steps
 
     def one(k: int) -> None:
-        index, sizes = np.ascontiguousarray(plan.index[:, k]), np.ascontiguousarray(plan.sizes[:, k])
+        index, sizes = (np.ascontiguousarray(x[: steps[k], k]) for x in (plan.index, plan.sizes))
         _train(
             out[k], widths, x.numpy(), y, index, sizes, np.ascontiguousarray(pull[k]), np.float32(rates[k]), *options
         )
 
     with _turn, _one_thread_each().limit(limits=1, user_api="blas"):
-        everybody = range(len(out))
+        everybody = np.argsort(
+            -steps, kind="stable"
+        )  # the longest first: the last to end should not be the last to begin
         if min(torch.get_num_threads(), len(out)) == 1:
             for k in everybody:
                 one(k)
@@ -94,8 +97,6 @@ def _train(theta, widths, x, y, index, sizes, anchor, lr, decay, clip, epsilon, 
     grad = np.empty_like(theta)
     for s in range(len(index)):
         n = sizes[s]
-        if n == 0:
-            continue
         for i in range(n):
             acts[i * widths[0] : (i + 1) * widths[0]] = x[index[s, i]]
         here, place = 0, 0

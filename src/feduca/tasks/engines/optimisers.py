@@ -6,7 +6,7 @@ the norm over all of a client's parameters, then momentum or Adam.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -63,6 +63,20 @@ class Optimiser:
     drift: list[Tensor] | None = None  # added to every gradient
     free: list[Tensor] | None = None  # what every gradient is multiplied by: 0 where nothing moves
     lr: Tensor | None = None  # on the device, where it changes under a captured graph; else the spec's
+
+    def of_first(self, clients: int) -> Optimiser:
+        """The same for the first so many clients; what moves lies where it lay."""
+        if clients == len(self.params[0]):
+            return self
+
+        def cut(tensors: list[Tensor] | None) -> list[Tensor] | None:
+            return None if tensors is None else [t[:clients] for t in tensors]
+
+        params = [p.detach()[:clients].requires_grad_() for p in self.params]
+        state = [[t[:clients] for t in one] for one in self.state]
+        lr = None if self.lr is None else self.lr[:clients]
+        anchor, drift, free = (cut(x) for x in (self.anchor, self.drift, self.free))
+        return replace(self, params=params, anchor=anchor, state=state, drift=drift, free=free, lr=lr)
 
     @torch.no_grad()
     def step(self, grads: list[Tensor], active: Tensor | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -62,6 +62,11 @@ class Buffers:
         copied = [name for name in large if len(sizes[name]) == 4 and dtype != torch.float32]
         shadows = {name: torch.zeros_like(entries[name], dtype=dtype) for name in copied}
         return Buffers(entries, large, small, joined, cut, shadows)
+
+    def of_first(self, clients: int) -> Buffers:
+        """The same memory, of the first so many clients."""
+        entries, shadows = ({name: t[:clients] for name, t in own.items()} for own in (self.entries, self.shadows))
+        return replace(self, entries=entries, joined=self.joined[:clients], shadows=shadows)
 
     def load(self, entries: Mapping[str, Tensor]) -> None:
         """Copy models into the buffers."""

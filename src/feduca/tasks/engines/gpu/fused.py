@@ -2,7 +2,7 @@
 
 For our MLP and CNN under plain SGD. Everything a step needs lies in fixed buffers: parameters as one padded vector per
 client, the round's batches, the number of the step itself. So a graph captured once is replayed for every step of every
-round, and the host does nothing in between.
+round, and the host does nothing in between. Of silos of unequal size the longest stand first, and the stack shrinks (capture.py).
 
 Under bf16, products are taken in bf16 of a copy of the parameters; the parameters themselves, and every sum, stay fp32.
 """
@@ -19,7 +19,7 @@ from feduca.tasks.data.batches import Plan
 from feduca.tasks.data.pool import Pool
 from feduca.tasks.engines.gpu import convolution_kernels as kernels
 from feduca.tasks.engines.gpu import step_kernels
-from feduca.tasks.engines.gpu.capture import captured
+from feduca.tasks.engines.gpu.capture import Graphs
 from feduca.tasks.engines.gpu.convolution_kernels import ConvShape
 from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.engines.optimisers import hyper
@@ -29,7 +29,8 @@ from feduca.tasks.models.networks import CNN, MLP
 from feduca.types import LocalSpec
 
 ALIGN = 64  # parameters start at multiples of this many numbers, as fast products want
-UNROLL = 16  # steps per graph, at most
+UNROLL = 16  # steps per graph, at most ...
+PARTS = 40  # ... and where silos are of unequal size, no more than of so many parts of a round: between graphs a stack may shrink
 NARROW = 32  # numbers in a filter's row up to which the first convolution reads it as one place
 
 
@@ -165,6 +166,7 @@ class Trainer:
         clip: bool,
         prox: bool,
         precision: str,
+        unroll: int = UNROLL,
     ):
         device, dtype = examples.device, examples.dtype
         self.network, self.examples, self.labels = network, examples, labels
@@ -187,15 +189,14 @@ class Trainer:
         sizes = examples.shape[1:] if first is None else (first.rows, first.columns, first.channels)
         self.x = empty(clients, batch, *sizes, dtype=dtype)
         self.y = empty(clients, batch, dtype=torch.int64)
-        self.unroll = max(n for n in range(1, UNROLL + 1) if steps % n == 0)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.unroll = max(n for n in range(1, unroll + 1) if steps % n == 0)
+        self.graphs = Graphs(self.step, self.step_number, self.unroll)
 
     def run(
         self, entries: dict[str, Tensor], plan: Plan, spec: LocalSpec, anchor: dict[str, Tensor] | None
     ) -> dict[str, Tensor]:
         """Train the models `entries` by the plan."""
-        if self.flat.is_cuda and self.graph is None:
-            self.graph = captured(self.step, self.step_number, self.unroll)
+        steps = self.graphs.prepare(plan)
         self.network.load(self.flat, entries)
         if self.anchor is not None and anchor is not None:
             self.network.load(self.anchor, anchor)
@@ -206,26 +207,20 @@ class Trainer:
         self.sizes.copy_(torch.from_numpy(plan.sizes))
         if self.codes is not None and plan.augment is not None:
             self.codes.copy_(torch.from_numpy(plan.augment))
-        self.step_number.zero_()
-        if self.graph is None:
-            for _ in range(self.steps):
-                self.step()
-        else:
-            for _ in range(self.steps // self.unroll):
-                self.graph.replay()
+        self.graphs.replay(steps)
         return self.network.save(self.flat)
 
-    def step(self) -> None:
-        """One step of all clients, on the fixed buffers."""
-        net = self.network
-        weights = self.flat if self.shadow is None else self.shadow
-        step_kernels.gather(
-            self.examples, self.labels, self.index, self.codes, self.step_number, self.x, self.y, net.across
-        )
-        self._backward(weights, *self._forward(net, weights, self.x))
+    def step(self, clients: int | None = None) -> None:
+        """One step of the first so many clients (None: all), on the fixed buffers."""
+        net, first = self.network, slice(0, clients)
+        weights = (self.flat if self.shadow is None else self.shadow)[first]
+        x, y = self.x[first], self.y[first]
+        step_kernels.gather(self.examples, self.labels, self.index, self.codes, self.step_number, x, y, net.across)
+        self._backward(weights, *self._forward(net, weights, x))
         step_kernels.descend(
-            [self.gradient], [self.flat], self.hyper, self.sizes, self.step_number, self.parts,
-            clip=self.clip, anchors=None if self.anchor is None else [self.anchor], shadows=[self.shadow],
+            [self.gradient[first]], [self.flat[first]], self.hyper[first], self.sizes, self.step_number, self.parts[first],
+            clip=self.clip, anchors=None if self.anchor is None else [self.anchor[first]],
+            shadows=[None if self.shadow is None else self.shadow[first]],
         )  # fmt: skip
         self.step_number.add_(1)
 
@@ -252,10 +247,10 @@ class Trainer:
         return convolved, inputs, h
 
     def _backward(self, weights: Tensor, convolved: list, inputs: list[Tensor], z: Tensor) -> None:
-        net, gradient = self.network, self.gradient
+        net, gradient, y = self.network, self.gradient[: len(z)], self.y[: len(z)]
         last = f"{net.dense[-1]}.bias"
         d = step_kernels.loss_gradient(
-            z, self._view(last, weights), self.y, self.sizes, self.step_number, net.classes, self._view(last, gradient)
+            z, self._view(last, weights), y, self.sizes, self.step_number, net.classes, self._view(last, gradient)
         )
         for i in reversed(range(len(net.dense))):
             name = f"{net.dense[i]}.weight"
@@ -296,6 +291,7 @@ class Trainers:
                     self.network, examples, self.pool.y,
                     clients=clients, batch=batch, steps=steps, augment=plan.augment is not None,
                     clip=bool(spec.clip), prox=prox, precision=precision,
+                    unroll=UNROLL if len(plan.stretches()) == 1 else max(1, min(UNROLL, steps // PARTS)),
                 )  # fmt: skip
 
             entries = self.layout.unpack(theta)

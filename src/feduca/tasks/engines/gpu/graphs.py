@@ -15,7 +15,7 @@ from torch import Tensor
 from feduca.tasks.data.batches import Plan
 from feduca.tasks.data.pool import Pool
 from feduca.tasks.engines.gpu.buffers import Buffers, Unreached
-from feduca.tasks.engines.gpu.capture import captured
+from feduca.tasks.engines.gpu.capture import Graphs
 from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.engines.optimisers import Optimiser, hyper
 from feduca.tasks.metrics import Criterion, objective
@@ -55,15 +55,14 @@ class AutogradTrainer:
         half = self.kernels is not None and torch.is_autocast_enabled(device.type)
         dtype = torch.bfloat16 if half else torch.float32
         self.models = Buffers.of(layout, clients, device, self.cut, dtype)
-        self.seen = {name: self.models.seen(name) for name in layout.names}
-        self.params = [self.seen[name].requires_grad_() for name in self.trained]
+        params = [self.models.seen(name).requires_grad_() for name in self.trained]
         self.anchor = Buffers.of(layout, clients, device, self.cut) if prox else None
         self.hyper = zeros(clients, 4, dtype=torch.float32)
         if self.kernels:
             blocks = sum(self.kernels.blocks(p) for p in self.models.dense)
             self.parts = zeros(clients, blocks, dtype=torch.float32)
         pull = None if self.anchor is None else [self.anchor.entries[name] for name in self.trained]
-        self.optimiser = Optimiser(spec, self.params, pull, lr=self.hyper[:, 0])
+        self.optimiser = Optimiser(spec, params, pull, lr=self.hyper[:, 0])
         self.index = zeros(steps, clients, batch)
         self.codes = zeros(steps, clients, batch) if augment else None
         self.sizes = zeros(steps, clients)
@@ -72,12 +71,11 @@ class AutogradTrainer:
         if self.images is not None:
             self.x = zeros(clients, batch, *self.images.shape[1:], dtype=dtype)
             self.y = zeros(clients, batch, dtype=pool.y.dtype)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs = Graphs(self.step, self.step_number)
 
     def run(self, theta: Tensor, plan: Plan, spec: LocalSpec, anchor: Tensor | None) -> Tensor:
         """Train the models `theta[K, size]` by the plan."""
-        if self.pool.x.is_cuda and self.graph is None:
-            self.graph = captured(self.step, self.step_number)
+        steps = self.graphs.prepare(plan)
         with torch.no_grad():
             start = self.layout.unpack(theta)
             pull = None if self.anchor is None or anchor is None else self.layout.unpack(anchor)
@@ -94,44 +92,43 @@ class AutogradTrainer:
             self.sizes.copy_(torch.from_numpy(plan.sizes))
             if self.codes is not None and plan.augment is not None:
                 self.codes.copy_(torch.from_numpy(plan.augment))
-            self.step_number.zero_()
-        for _ in range(plan.steps):
-            if self.graph is None:
-                self.step()
-            else:
-                self.graph.replay()
+        self.graphs.replay(steps)
         with torch.no_grad():
             trained = self.models.entries
             return self.layout.pack({**trained, **unreached.after(self.models.extra, trained)})
 
-    def step(self) -> None:
-        """One step of all clients on the fixed buffers, without a word from the host."""
-        x, y = self._batch()
-        count = self.sizes.index_select(0, self.step_number).squeeze(0)
-        losses = self.criterion.loss(self.module.stacked(self.seen, x).flatten(0, 1), y.flatten()).view(y.shape)
+    def step(self, clients: int) -> None:
+        """One step of the first so many clients on the fixed buffers, without a word from the host."""
+        with torch.no_grad():
+            models, optimiser = self.models.of_first(clients), self.optimiser.of_first(clients)
+        seen = {name: models.seen(name) for name in self.layout.names} | dict(zip(self.trained, optimiser.params))
+        x, y = self._batch(clients)
+        count = self.sizes.index_select(0, self.step_number).squeeze(0)[:clients]
+        losses = self.criterion.loss(self.module.stacked(seen, x).flatten(0, 1), y.flatten()).view(y.shape)
         real = torch.arange(y.shape[1], device=y.device) < count[:, None]
         mean = torch.where(real, losses, 0.0).sum(1) / count.clamp(min=1)
         loss = objective(mean, self.spec).sum()
-        grads = torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(loss, optimiser.params, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             if self.kernels:
                 self.kernels.descend(
-                    self.models.gradients(dict(zip(self.trained, grads))), self.models.dense,
-                    self.hyper, self.sizes, self.step_number, self.parts,
-                    clip=bool(self.spec.clip), anchors=None if self.anchor is None else self.anchor.dense,
-                    shadows=[*map(self.models.shadows.get, self.models.large), None],
+                    models.gradients(dict(zip(self.trained, grads))), models.dense,
+                    self.hyper[:clients], self.sizes, self.step_number, self.parts[:clients],
+                    clip=bool(self.spec.clip), anchors=None if self.anchor is None else self.anchor.of_first(clients).dense,
+                    shadows=[*map(models.shadows.get, models.large), None],
                 )  # fmt: skip
             else:
-                self.optimiser.step(list(grads), (count > 0).to(torch.float32))
+                optimiser.step(list(grads), (count > 0).to(torch.float32))
             self.step_number.add_(1)
 
-    def _batch(self) -> tuple[Tensor, Tensor]:
+    def _batch(self, clients: int) -> tuple[Tensor, Tensor]:
         """The examples of this step as the module sees them, and their targets."""
         if self.kernels and self.images is not None:
-            self.kernels.gather(self.images, self.pool.y, self.index, self.codes, self.step_number, self.x, self.y)
-            return self.x.movedim(-1, -3), self.y
-        index = self.index.index_select(0, self.step_number).squeeze(0)
-        codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)
+            x, y = self.x[:clients], self.y[:clients]
+            self.kernels.gather(self.images, self.pool.y, self.index, self.codes, self.step_number, x, y)
+            return x.movedim(-1, -3), y
+        index = self.index.index_select(0, self.step_number).squeeze(0)[:clients]
+        codes = None if self.codes is None else self.codes.index_select(0, self.step_number).squeeze(0)[:clients]
         return self.pool.examples(index, codes), self.pool.targets(index)
 
 

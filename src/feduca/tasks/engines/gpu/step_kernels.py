@@ -160,6 +160,7 @@ def gather(
 ) -> None:
     """Fill `x[K, B, ...]` and `y[K, B]` with the examples `index[step]`, augmented by `codes[step]`.
 
+    These may go on with more clients than K.
     With `across` columns side by side, `x` is `[K, B, rows, columns - across + 1, wide]`, `wide >= across * channels`.
     """
     H, W, C = pool.shape[1:] if pool.dim() == 4 else (1, 1, pool.shape[1])
@@ -168,7 +169,7 @@ def gather(
     assert wide >= across * C, f"{wide} numbers do not hold {across} columns of {C} channels"
     BLOCK = min(1024, triton.next_power_of_2(numbers))
     _gather[(count, triton.cdiv(numbers, BLOCK))](
-        pool, labels, index, index if codes is None else codes, step, x, y, count,
+        pool, labels, index, index if codes is None else codes, step, x, y, index[0].numel(),
         H=H, W=W, C=C, KW=across, WIDE=wide, AUGMENT=codes is not None, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
 
@@ -201,7 +202,7 @@ def loss_gradient(
     K, B, width = z.shape
     d = torch.empty_like(z)
     _loss_gradient[(K,)](
-        z, bias, y, sizes, step, d, bias_gradient, bias.stride(0), bias_gradient.stride(0), K, B, classes,
+        z, bias, y, sizes, step, d, bias_gradient, bias.stride(0), bias_gradient.stride(0), sizes.shape[1], B, classes,
         WIDTH=width, BB=min(64, triton.next_power_of_2(B)), CP=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
     return d
@@ -242,7 +243,8 @@ def descend(
     """One SGD step of the `params`, each `[K, ...]`, along `grads`, clipped by the norm over all of them.
 
     `hyper[K, 4]` is (lr, decay, clip, mu); `parts[K, blocks of all params]` is scratch; clients move whose `sizes[step]` is
-    not 0. `shadows` become copies of the parameters. What belongs together must lie in memory alike.
+    not 0. `shadows` become copies of the parameters. What belongs together must lie in memory alike. `sizes` may go on with
+    more clients than these K.
     """
     K, prox = parts.shape[0], anchors is not None
     assert parts.shape[1] == sum(blocks(p) for p in params), f"scratch must hold one number per block of {BLOCK}"
@@ -262,7 +264,7 @@ def descend(
             parts = parts.sum(1, keepdim=True)
     for p, g, a, copy in together:
         _descend[(blocks(p), K)](
-            g, p, a, p if copy is None else copy, hyper, parts, sizes, step, K, p[0].numel(), parts.shape[1],
+            g, p, a, p if copy is None else copy, hyper, parts, sizes, step, sizes.shape[1], p[0].numel(), parts.shape[1],
             PROX=prox, CLIP=clip, SHADOW=copy is not None, PARTS=max(2, triton.next_power_of_2(parts.shape[1])),
             BLOCK=BLOCK, num_warps=8,
         )  # fmt: skip
