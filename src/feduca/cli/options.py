@@ -146,6 +146,7 @@ def print_run(result: RunResult, as_json: bool) -> None:
     for line in (
         standing.better_off(result.clients, result.silos, metric),
         standing.departed(gone, result.silos),
+        standing.unheard(result.clients, result.silos),
     ):
         if line:
             echo(line)

@@ -54,6 +54,7 @@ def compare(
     from feduca.cli import progress as display
     from feduca.errors import ConfigError
     from feduca.recipes.schema import parse_setting
+    from feduca.runs import standing
     from feduca.runs.directory import over_seeds
     from feduca.studies.cells import relabelled, set_by, unreached
     from feduca.studies.execute import execute
@@ -81,6 +82,7 @@ def compare(
     progress = display.Progress(chosen.rounds, len(runs), chosen.task.metric, jobs)
     lines: dict[int, dict[str, Any]] = {}
     ends: dict[int, Any] = {}
+    lost: dict[int, str] = {}  # by run, who has no standing in the end
 
     def so_far() -> list[dict[str, Any]]:
         """Rows whose runs are all there, over their seeds."""
@@ -106,20 +108,23 @@ def compare(
             ):
                 lines |= {i: result.row(runs[i][0].label) for i, (result,) in batch}
                 ends |= {i: result.clients[-1].get("paired") for i, (result,) in batch}
+                lost |= {i: standing.unheard(result.clients, result.silos) for i, (result,) in batch}
                 if not chosen.axes:
                     progress.finished(so_far())
     finally:
         progress.close()
     table = so_far()
+    limited = [f"{runs[i][1].label}: {line}" for i, line in sorted(lost.items()) if line]
     see = f"See it: {command('report', f'{out}/{chosen.name}')}"
     if not chosen.axes:
         typer.echo(json.dumps(table) if as_json else display.comparison(table))
-        say(see)
+        say("\n".join([*limited, see]))
         return
     from feduca.cli import compare_table as cross
 
     table = cross.placed(rows, table)
     typer.echo(json.dumps(table) if as_json else cross.table(chosen, table))
+    say("\n".join(limited))
     typer.echo(cross.heat_map(chosen, table, f"{out}/{chosen.name}.png"), err=True)
 
 

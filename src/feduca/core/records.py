@@ -16,6 +16,8 @@ import numpy as np
 
 Column = Sequence[Any] | np.ndarray
 
+WITHOUT = "without standing: "  # how the server's advice begins to a silo that has none
+
 
 @dataclass(frozen=True)
 class RoundRecord:

@@ -21,7 +21,7 @@ from feduca.core.arrays import finite, put, repeat, select, zeros
 from feduca.core.memory import Memory
 from feduca.core.messages import models
 from feduca.core.recording import Finished, client_record, round_record
-from feduca.core.records import ClientRecord, RoundRecord
+from feduca.core.records import WITHOUT, ClientRecord, RoundRecord
 from feduca.core.share import Share
 from feduca.core.weights import checked
 from feduca.errors import RunError
@@ -156,11 +156,11 @@ def admit(server: Server, state: ServerState, asked: Announcements, reports: Rep
     state = replace(state, history={**state.history, **history})
     why = server.standing.reasons(history)
     said = [
-        f"without standing: {why[k]}" if without[k] and sent else ""
+        f"{WITHOUT}{why[k]}" if without[k] and sent else ""
         for k, sent in zip(admitted.reports.clients, admitted.reports.joined)
     ]
     counted = set_aside(admitted.reports, said)
-    lost = [why[k] and f"without standing: {why[k]}" for k in counted.clients]
+    lost = [why[k] and f"{WITHOUT}{why[k]}" for k in counted.clients]
     return state, Admitted(counted, admitted.norms, merged(admitted.advice, lost))
 
 

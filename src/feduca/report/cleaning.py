@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feduca.analysis.judging import COLUMNS
+from feduca.core.records import WITHOUT
 
 MAX_SILOS = 10_000
 MAX_ROUNDS = 100_000
@@ -19,7 +20,6 @@ ROUND_NUMBERS = (
     "accuracy", "loss", "participation", "joined", "satisfied", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound",
     "discrepancy_bound_expected", "r2", "smallest_cohort", "largest_staleness", "concession", "promise_kept",
 )  # fmt: skip
-WITHOUT = "without standing: "
 ROUND_WORDS = ("status", "reason", "fallback")
 CLIENT_NUMBERS = (
     "alpha", "announced", "slack", "gamma", "global_accuracy", "own_accuracy", "offered_accuracy", "promised", "promise_kept",

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 
 from feduca.core import wording
-from feduca.report.cleaning import WITHOUT, ClientRound, Number
+from feduca.core.records import WITHOUT
+from feduca.report.cleaning import ClientRound, Number
 from feduca.report.reading import Run
 
 _FLOAT = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"

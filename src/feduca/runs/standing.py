@@ -1,4 +1,5 @@
-"""Where silos stand in the end: better off than alone or not, still in or gone for good; and the sentences that say so.
+"""Where silos stand in the end: better off than alone or not, still in or gone for good, with standing or without; and the
+sentences that say so.
 
 "Better off" compares what a silo deploys with the model it would have had alone, on data that no decision ever saw, mean over the
 last ten rounds. It is computed here for everybody: a run's summary, a study's, the console and the report.
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from feduca.core.records import mean
+from feduca.core.records import WITHOUT, mean
 from feduca.core.wording import points, scored
 from feduca.runs.lines import columns
 
@@ -145,3 +146,15 @@ def departed(gone: Mapping[int, int], silos: Sequence[str]) -> str:
     if len(order) < len(silos):
         return said
     return f"{said}; the federation is empty since round {gone[order[-1]]}, and its shared model stands still"
+
+
+def unheard(clients: Sequence[Mapping[str, Any]], silos: Sequence[str]) -> str:
+    """Who has no standing after the last round, and why, as a sentence; empty where all have one, or nobody asks."""
+    said = clients[-1].get("advice") if clients else None
+    said = said if isinstance(said, list) else []
+    found = {k: why for k, text in enumerate(said) if isinstance(text, str) and (why := text.partition(WITHOUT)[2])}
+    if not found:
+        return ""
+    named = "; ".join(f"{_name(k, silos)} ({why})" for k, why in list(found.items())[:NAMED])
+    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"{len(found)} of {len(said)} silos {'has' if len(found) == 1 else 'have'} no standing: {named}{more}"

@@ -18,7 +18,7 @@ A round without work is a lapse. A round with work takes a lapse back; without s
 that it was sent with standing, which it knows; what it sends is looked at and not counted; by working on them it comes back.
 What it has of its own remains.
 
-All of it is computed on sketches: LENGTH sums of the trained entries with random signs keep angles and linear dependence.
+All of it is computed on sketches: at most LENGTH sums of the trained entries with random signs keep angles and linear dependence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEW = 1e-3  # copies leave rounding errors, about 1e-6; honest updates some hund
 TINY = 1e-6  # of a model's length: an update no longer than that is none
 FREE = 1e-2  # of the way the model has gone, what must lie across the silo's own last update to be answered to
 FEWEST = 100  # numbers of a sketch, below which chance answers as loudly as work does
-LOUD = 1.6  # times chance: five cosines of noise are louder once in thirty times
+LOUD = 1.8  # times chance: five cosines of noise are louder once in a hundred times
 FOLLOWS = 0.1  # mean cosine with which an update goes where the model has just gone
 DECLINED = 0.25  # of a lapse is forgotten with a round declined without standing
 
@@ -202,13 +202,14 @@ def _signs(seed: int, models: Array, travels: Bools | None, parameters: int | No
 
 
 def sketch(rows: Array, signs: Floats) -> Floats:
-    """Each row as at most LENGTH sums of its entries, with signs."""
+    """Each row as at most LENGTH sums of equally many of its entries, with signs: so chance is as loud in all of them."""
     k, size = rows.shape
     if size <= LENGTH:
         return _host(rows * like(rows, signs))
-    whole = zeros(rows, k, -(-size // LENGTH) * LENGTH)
+    folds = -(-size // LENGTH)
+    whole = zeros(rows, k, folds * -(-size // folds))
     whole[:, :size] = rows * like(rows, signs)
-    return _host(whole.reshape(k, -1, LENGTH).sum(1))
+    return _host(whole.reshape(k, folds, -1).sum(1))
 
 
 def _host(x: Array) -> Floats:

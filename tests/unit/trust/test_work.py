@@ -131,7 +131,7 @@ def test_who_works_again_comes_back():
 
 
 def test_answers_by_hand():
-    """Chance is as loud as 1 / sqrt(numbers): with 2500 of them 0.02, times LOUD 0.032."""
+    """Chance is as loud as 1 / sqrt(numbers): with 2500 of them 0.02, times LOUD 0.036."""
     mute = Work()._mute
     assert mute(np.array([0.02, -0.01, 0.03, -0.03, 0.0]), 2500)  # chance: noise
     assert mute(np.array([0.9, 0.8, 0.7, 0.9, 0.6]), 2500)  # goes where the model went: a replay
@@ -230,10 +230,22 @@ def test_sketches_keep_angles_and_linear_dependence():
     rows[2] = 2 * rows[0] - rows[1]
     signs = np.where(rng.random(rows.shape[1]) < 0.5, -1.0, 1.0)
     short = sketch(rows, signs)
-    assert short.shape == (3, LENGTH)
+    assert short.shape == (3, (3 * LENGTH + 7 + 3) // 4)
     assert short[2] == pytest.approx(2 * short[0] - short[1])
     assert np.linalg.norm(short[0]) == pytest.approx(np.linalg.norm(rows[0]), rel=0.1)
     assert abs(short[0] @ short[1]) / np.linalg.norm(short[0]) / np.linalg.norm(short[1]) < 0.1
+
+
+def test_chance_is_as_loud_in_all_parts_of_a_model():
+    """Of a model a little longer than a sketch, too: whatever part of it has moved, noise answers as chance does."""
+    rng, size = stream(0, "rows"), LENGTH + 300
+    rows = rng.normal(size=(500, size))
+    part = np.zeros((1, size))
+    part[0, -200:] = 1.0
+    signs = np.where(rng.random(size) < 0.5, -1.0, 1.0)
+    short, moved = sketch(rows, signs), sketch(part, signs)[0]
+    cosines = short @ moved / np.linalg.norm(short, axis=1) / np.linalg.norm(moved)
+    assert np.sqrt((cosines**2).mean() * short.shape[1]) == pytest.approx(1, rel=0.1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
