@@ -218,27 +218,27 @@ def renew(
 
 
 @app.command()
-def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder.")]) -> None:
+def superlink(
+    folder: Annotated[Path, typer.Argument(help="The server's folder.")],
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the federation, too, and go on with it whenever its app ends early.")
+    ] = False,
+) -> None:
     """Run the SuperLink of a server folder and register its silos' keys, later ones too. Ends with Ctrl-C."""
-    from feduca.flower import control, deploy
+    from feduca.flower import control
     from feduca.flower import folder as folders
+    from feduca.flower.operate.serve import serve
     from feduca.flower.processes import until_told
 
     _flower_is_here()
     server = folders.read_server(folder)
-    with until_told() as told:
-        process = deploy.start_superlink(server)
-        try:
-            deploy.wait_until_reachable(server, process)
-            names = sorted(control.registered(server)) or ["nobody"]
-            typer.echo(f"silos reach the server at {server.address}; registered: {', '.join(names)}", err=True)
-            control.keep_registering(server, process, told)
-        finally:
-            process.stop()
-    if not told.is_set():
-        from feduca.errors import RunError
 
-        raise RunError(f"the SuperLink ended by itself; {server.path}/superlink.log says why")
+    def ready() -> None:
+        names = sorted(control.registered(server)) or ["nobody"]
+        typer.echo(f"silos reach the server at {server.address}; registered: {', '.join(names)}", err=True)
+
+    with until_told() as told:
+        serve(server, told, ready, run=run)
 
 
 @app.command()
