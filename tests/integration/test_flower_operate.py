@@ -105,7 +105,7 @@ def test_an_operator_sees_who_comes_leaves_hangs_and_dies(tmp_path):
         assert (status, "no run has begun" in words or "waits for silos" in words) in ((503, True), (200, True))
         for name in ("silo-0", "silo-1", "silo-2"):
             world.start_silo(name)
-        wait_for(lambda: path.is_dir() and len(statuses(path)) >= 1, 400, "round 1")
+        wait_for(lambda: (path / "clients.jsonl").is_file() and statuses(path), 400, "round 1")
         found = metrics(port)
         assert get(port, "/health")[0] == 200
         assert found["feduca_rounds_total"] >= 1
@@ -188,7 +188,7 @@ def test_health_says_what_does_not_answer(tmp_path):
         world.wait_online()
         assert get(port, "/health") == (503, "no run has begun; start server/run.sh\n")
         deploy.submit(world.server)
-        wait_for(lambda: path.is_dir() and len(statuses(path)) >= 1, 400, "round 1")
+        wait_for(lambda: (path / "clients.jsonl").is_file() and statuses(path), 400, "round 1")
         (world.place / "silos" / "silo-0" / "state" / "leave").touch()
         wait_for(lambda: any(GONE in row for row in statuses(path)), 300, "silo-0 to leave")
         sleeping = wait_for(lambda: [p for p, _ in descendants(process.pid) if b"sleep" in command(p)], 60, "the hook")
