@@ -359,12 +359,14 @@ def _toml(path: Path, tree: dict[str, Any]) -> None:
 
 
 def _script(path: Path, line: str) -> None:
-    """Works without an activated environment: with this machine's feduca, or on another machine with the one in its PATH."""
+    """Works without an activated environment: with what bundle/install.sh made, this machine's feduca, or the one in PATH."""
     here = shlex.quote(str(Path(sys.executable).with_name("feduca")))
     path.write_text(
         f"""#!/bin/sh
 here={here}
-feduca=${{FEDUCA:-$here}}
+own=$(dirname "$0")/venv/bin/feduca
+[ -x "$own" ] || own=$here
+feduca=${{FEDUCA:-$own}}
 [ -x "$feduca" ] || feduca=feduca
 exec "$feduca" {line}
 """,
