@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from feduca.flower.processes import Process, descendants, environment, free_port
 from feduca.report.dashboard.server import Source
 from feduca.types import ABSENT
 from feduca.types import LEFT as GONE
-from flower_world import World, statuses, wait_for
+from flower_world import World, reasons, statuses, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -215,6 +216,52 @@ def test_health_says_what_does_not_answer(tmp_path):
     assert time.monotonic() - began < 60  # nor does the hook that hangs hold up the end
     wait_for(lambda: not command(sleeping[0]), 10, "the hook to be ended, too")
     assert BACK not in (tmp_path / "serve.log").read_text()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 200 kB, at a path to be named."""
+    mounted = []
+
+    def mount(path: Path) -> None:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k,mode=700", "tmpfs", path], capture_output=True)
+        if done.returncode:
+            pytest.skip("this user cannot mount a file system to fill")
+        mounted.append(path)
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def test_a_full_disk_at_a_silo_is_an_absence_and_nothing_worse(tmp_path, small_disk):
+    """The round goes on without it; when there is room again it goes on from what it remembers, its log whole."""
+    world = World(tmp_path, 2)
+    state = world.place / "silos" / "silo-1" / "state"
+    small_disk(state)
+    path = world.recipe({"rounds": 12, "task.clients": 2}, round_timeout=90.0, silos=2)
+    try:
+        world.start()
+        world.wait_online()
+        number = deploy.submit(world.server)
+        wait_for(lambda: (path / "clients.jsonl").is_file() and statuses(path), 400, "round 1")
+        filler = state / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(b"x" * 512):
+                pass
+        wait_for(lambda: [row[1] for row in statuses(path)].count(ABSENT) >= 2, 300, "two rounds without it")
+        assert sorted(p.name for p in (state / "runs").rglob("*.part*")) == []  # nor is the disk filled further
+        filler.unlink()
+        deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=900)
+    finally:
+        world.stop()
+    seen = statuses(path)
+    assert all(row[0] in ("joined", "declined") for row in seen)
+    assert seen[-1][1] in ("joined", "declined")
+    why = [row[1] for row, status in zip(reasons(path), seen) if status[1] == ABSENT]
+    assert all("OSError, line" in reason for reason in why)
+    mine = [entry for entry in world.log("silo-1") if entry["decision"] in ("joined", "declined")]
+    assert all(entry["accuracy"]["own"] is not None for entry in mine[1:])  # it never had to start over
 
 
 def command(pid: int) -> bytes:
