@@ -389,7 +389,8 @@ client = client_app(app)
 _README = """# A federation of {names}
 
 Copy `server/` to the machine that answers at {address}, and each folder of `silos/` to its own silo's machine.
-Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`.
+Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`, or, where its folder has
+one, `bundle/install.sh`.
 
     on the server:        server/start.sh             the SuperLink
     on each silo:         silos/NAME/start.sh         its SuperNode, restarted whenever it ends
