@@ -79,27 +79,39 @@ def init(
     config: Annotated[
         list[str] | None, typer.Option(help="An entry for server.toml or a silo.toml, e.g. north.data=/data.csv.")
     ] = None,
+    target: Annotated[
+        str | None, typer.Option("--for", help="Also write what starts it: systemd, compose or kubernetes.")
+    ] = None,
+    bundle: Annotated[
+        str | None, typer.Option(help="Also write what installs it: wheel (feduca alone) or full (all that it needs).")
+    ] = None,
+    metrics: Annotated[str | None, typer.Option(help="host:port of /metrics and /health; '' for none.")] = None,
     settings: Set = None,
     rounds: Rounds = None,
     seed: Seed = None,
 ) -> None:
     """Write everything a federation needs: app, certificates, keys, configuration, start scripts."""
     from feduca.flower import folder as folders
+    from feduca.flower import install
 
     given = [f"silo-{k}" for k in range(int(silos))] if silos.isdigit() else [s.strip() for s in silos.split(",")]
     chosen = _recipe(source, settings, rounds, seed, None if own is not None else len(given))
     names = folders.silo_names(chosen, len(given)) if own is None and silos.isdigit() else given
+    install.check(target, bundle)
+    inside = target in install.CONTAINERS  # which publish ports of theirs, none of which is on their loopback
     folders.init(
         folder,
         chosen,
         names,
         address=address,
-        bind=bind,
+        bind=bind or ("0.0.0.0" if inside else None),
         hosts=host or [],
         out=out,
         app=own,
         config=_entries(config or []),
+        metrics=("0.0.0.0:9464" if inside else "127.0.0.1:9464") if metrics is None else metrics,
     )
+    install.write(folder, target, bundle)
     typer.echo(
         f"written to {folder}: server/ for {address}, silos/ for {', '.join(names)}; README.md says what goes where"
     )
@@ -126,11 +138,12 @@ def add(
     name: Annotated[str, typer.Argument(help="The new silo's name.")],
 ) -> None:
     """Make the folder and key of one more silo. It may join while the federation runs."""
-    from feduca.flower import control
+    from feduca.flower import control, install
     from feduca.flower import folder as folders
 
     _flower_is_here()
     path = folders.add_silo(folder, name)
+    install.write_silo(folder, path)
     server = folders.read_server(folder)
     there = control.running(server)
     if there:
@@ -218,27 +231,27 @@ def renew(
 
 
 @app.command()
-def superlink(folder: Annotated[Path, typer.Argument(help="The server's folder.")]) -> None:
+def superlink(
+    folder: Annotated[Path, typer.Argument(help="The server's folder.")],
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the federation, too, and go on with it whenever its app ends early.")
+    ] = False,
+) -> None:
     """Run the SuperLink of a server folder and register its silos' keys, later ones too. Ends with Ctrl-C."""
-    from feduca.flower import control, deploy
+    from feduca.flower import control
     from feduca.flower import folder as folders
+    from feduca.flower.operate.serve import serve
     from feduca.flower.processes import until_told
 
     _flower_is_here()
     server = folders.read_server(folder)
-    with until_told() as told:
-        process = deploy.start_superlink(server)
-        try:
-            deploy.wait_until_reachable(server, process)
-            names = sorted(control.registered(server)) or ["nobody"]
-            typer.echo(f"silos reach the server at {server.address}; registered: {', '.join(names)}", err=True)
-            control.keep_registering(server, process, told)
-        finally:
-            process.stop()
-    if not told.is_set():
-        from feduca.errors import RunError
 
-        raise RunError(f"the SuperLink ended by itself; {server.path}/superlink.log says why")
+    def ready() -> None:
+        names = sorted(control.registered(server)) or ["nobody"]
+        typer.echo(f"silos reach the server at {server.address}; registered: {', '.join(names)}", err=True)
+
+    with until_told() as told:
+        serve(server, told, ready, run=run)
 
 
 @app.command()

@@ -79,7 +79,7 @@ def settle(server: ServerFolder) -> None:
     """`register`, and say who came and who went."""
     for word, names in zip(("newly registered", "no longer registered"), register(server)):
         if names:
-            log.warning("%s: %s", word, ", ".join(names))
+            log.warning("%s: %s", word, ", ".join(names), extra={"event": "keys"})
 
 
 def start(server: ServerFolder, app: Path, config: dict[str, Any]) -> int:

@@ -154,13 +154,14 @@ class FlowerFederation:
                     raise codec.ProtocolError(f"it calls itself {hello.silo!r}, which another node already is")
                 if place is not None:
                     self.register.update(place, node=node, examples=hello.examples)
-                    self.note(f"{hello.silo} is back at node {node}")
+                    self.note(f"{hello.silo} is back at node {node}", "back", silo=hello.silo)
                 else:
                     found[hello.silo] = Member(hello.silo, node, hello.examples)
-                    self.note(f"{hello.silo} has come with {hello.examples} examples (node {node})")
+                    words = f"{hello.silo} has come with {hello.examples} examples (node {node})"
+                    self.note(words, "came", silo=hello.silo)
             except codec.ProtocolError as error:
                 self._turned_away[node] = time.monotonic()
-                self.note(f"node {node} was turned away: {error}")
+                self.note(f"node {node} was turned away: {error}", "turned-away")
         return list(found.values())
 
     def _check(self, hello: codec.Hello, registered: str) -> None:
@@ -253,7 +254,10 @@ class FlowerFederation:
             erased = codec.wants_erasure(reply.content)
             self.register.update(client, left=True, erased=erased)
             self.note(
-                f"round {asked.round}: {member.name} has left for good{'; its update is erased' if erased else ''}"
+                f"round {asked.round}: {member.name} has left for good{'; its update is erased' if erased else ''}",
+                LEFT,
+                round=asked.round,
+                silo=member.name,
             )
             return self._silent(asked, place, LEFT, report.reason[0])
         return report
@@ -262,7 +266,7 @@ class FlowerFederation:
         examples = self.register.members[int(asked.clients[place])].examples
         return silent(alone(asked, place), status, reason, self._curve, examples)
 
-    def note(self, what: str) -> None:
-        """Something that happened beside the rounds."""
-        log.info(what)
+    def note(self, what: str, event: str = "note", **about: object) -> None:
+        """Something that happened beside the rounds; `event` and what it is `about` are for the server's log."""
+        log.info("%s", what, extra={"event": event, **about})
         self.events.append(what)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import ConfigError, InputError
+from feduca.flower.operate import settings as watching
 from feduca.recipes.folders import NATURAL, entries, is_folder
 from feduca.recipes.schema import Recipe
 from feduca.runs.directory import without_none
@@ -46,6 +47,7 @@ SETTINGS: dict[str, Any] = {  # of the server app, as server.py reads them
     "dry-run": False,
 }
 OURS = ("again", "folder", "dry-run")  # of one run; not in server.toml
+WATCHING = ("control", "metrics", "overdue", "alert")  # of server.toml, beside what it must have
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class ServerFolder:
     control: int  # port of the SuperLink itself, on this machine's loopback
     settings: dict[str, Any]  # of the server app
     silos: tuple[str, ...]
+    operate: watching.Operate = field(default_factory=watching.Operate)  # how it is watched
 
     @property
     def host(self) -> str:
@@ -119,11 +122,12 @@ def init(
     control: int | None = None,
     settings: dict[str, Any] | None = None,
     config: dict[str, dict[str, Any]] | None = None,
+    metrics: str = "",
 ) -> Path:
     """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt.
 
-    `bind` is the address of the one interface to listen on, `control` the port of the SuperLink behind the front. `config` holds
-    further entries for `server` and for single silos, such as where their data are.
+    `bind` is the address of the one interface to listen on, `control` the port of the SuperLink behind the front, `metrics` where
+    figures and health are served. `config` holds further entries for `server` and for single silos, such as where their data are.
     """
     from feduca.flower import certificates
 
@@ -164,6 +168,7 @@ def init(
     _write_app(server / "app", recipe, app)
     port = int(address.rpartition(":")[2])
     head = {"address": address, "bind": listen, "control": control or (port + 1 if port < 65535 else port - 1)}
+    head |= {"metrics": metrics} if metrics else {}
     _toml(server / "server.toml", {**head, "silos": names, "settings": chosen})
     _script(server / "start.sh", 'deploy superlink "$(dirname "$0")"')
     _script(server / "run.sh", 'deploy run "$(dirname "$0")" "$@"')
@@ -240,13 +245,12 @@ def renew(folder: Path, hosts: Sequence[str] = ()) -> list[str]:
 def read_server(path: Path) -> ServerFolder:
     """DIR/server, or DIR itself."""
     path = path / "server" if (path / "server" / "server.toml").is_file() else path
-    tree = _read(path / "server.toml", ("address", "bind", "silos", "settings"), ("control",))
+    tree = _read(path / "server.toml", ("address", "bind", "silos", "settings"), WATCHING)
     _host(tree["address"])
     _check_bind(tree["bind"])
     control = int(tree.get("control", int(tree["address"].rpartition(":")[2]) + 1))
-    return ServerFolder(
-        path.absolute(), tree["address"], tree["bind"], control, dict(tree["settings"]), tuple(tree["silos"])
-    )
+    head = path.absolute(), tree["address"], tree["bind"], control, dict(tree["settings"]), tuple(tree["silos"])
+    return ServerFolder(*head, watching.read(tree, path / "server.toml"))
 
 
 def read_silo(path: Path) -> SiloFolder:
@@ -355,12 +359,14 @@ def _toml(path: Path, tree: dict[str, Any]) -> None:
 
 
 def _script(path: Path, line: str) -> None:
-    """Works without an activated environment: with this machine's feduca, or on another machine with the one in its PATH."""
+    """Works without an activated environment: with what bundle/install.sh made, this machine's feduca, or the one in PATH."""
     here = shlex.quote(str(Path(sys.executable).with_name("feduca")))
     path.write_text(
         f"""#!/bin/sh
 here={here}
-feduca=${{FEDUCA:-$here}}
+own=$(dirname "$0")/venv/bin/feduca
+[ -x "$own" ] || own=$here
+feduca=${{FEDUCA:-$own}}
 [ -x "$feduca" ] || feduca=feduca
 exec "$feduca" {line}
 """,
@@ -383,7 +389,8 @@ client = client_app(app)
 _README = """# A federation of {names}
 
 Copy `server/` to the machine that answers at {address}, and each folder of `silos/` to its own silo's machine.
-Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`.
+Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`, or, where its folder has
+one, `bundle/install.sh`.
 
     on the server:        server/start.sh             the SuperLink
     on each silo:         silos/NAME/start.sh         its SuperNode, restarted whenever it ends

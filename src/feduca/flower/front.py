@@ -28,6 +28,7 @@ from typing import Any
 from feduca.flower import control
 from feduca.flower.folder import ServerFolder, read_server
 from feduca.flower.keys import Keys
+from feduca.flower.operate import log as events
 from feduca.flower.processes import Process, environment, leashed, listening
 
 log = logging.getLogger("feduca")
@@ -142,7 +143,8 @@ def application(door: Door, inside: str, authority: Path) -> Any:
         if (refusal := door.refuses(request.method, path, request.headers)) is not None:
             status, why = refusal
             peer = request.client.host if request.client else "somebody"
-            log.warning("refused %s %r from %s: %s", request.method, path[:80], peer, why)
+            words = request.method, path[:80], peer, why
+            log.warning("refused %s %r from %s: %s", *words, extra={"event": "request-refused"})
             if status == 401 and path.endswith(
                 "/activate-node"
             ):  # Flower shows it where a SuperNode starts, and ends it
@@ -156,7 +158,7 @@ def application(door: Door, inside: str, authority: Path) -> Any:
             if path.endswith("/push-messages"):
                 content = await request.body()
                 if not speaks_for_itself(content):
-                    log.warning("refused an answer in another node's name")
+                    log.warning("refused an answer in another node's name", extra={"event": "request-refused"})
                     return Response(status_code=403, headers=closing)
             answer = await client.send(
                 client.build_request("POST", path, headers=headers, content=content), stream=True
@@ -164,7 +166,8 @@ def application(door: Door, inside: str, authority: Path) -> Any:
         except ClientDisconnect:
             return Response(status_code=400)
         except httpx.HTTPError as error:
-            log.warning("the SuperLink did not answer %s (%s)", path, type(error).__name__)
+            words = path, type(error).__name__
+            log.warning("the SuperLink did not answer %s (%s)", *words, extra={"event": "superlink-silent"})
             return Response(status_code=503)
         passed = {name: value for name, value in answer.headers.items() if name not in HOP}
         return StreamingResponse(
@@ -254,6 +257,7 @@ async def _serve(server: ServerFolder) -> int:
 
 def main(folder: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s : %(message)s")
+    events.begin(Path(folder), "front")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     leashed()
     return asyncio.run(_serve(read_server(Path(folder))))

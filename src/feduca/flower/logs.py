@@ -18,17 +18,23 @@ LINE = 20_000  # bytes of one line
 _CODES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
 
-class _Private(RotatingFileHandler):
+class OwnersAlone(logging.FileHandler):
+    """A file that nobody but its user can read."""
+
     def _open(self) -> io.TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return io.TextIOWrapper(os.fdopen(handle, "ab"), encoding="utf-8", line_buffering=True)
+
+
+class Private(OwnersAlone, RotatingFileHandler):
+    """... and that is not longer than so much."""
 
 
 class Log:
     """Copies what a program says to a file, until it and all that share its output have ended."""
 
     def __init__(self, path: Path, source: IO[bytes]) -> None:
-        self._file = _Private(path, maxBytes=BYTES, backupCount=OLDER)
+        self._file = Private(path, maxBytes=BYTES, backupCount=OLDER)
         self._source = source
         self._thread = threading.Thread(target=self._copy, name=f"log of {path.name}", daemon=True)
         self._thread.start()

@@ -40,13 +40,14 @@ from feduca.flower.app import App
 from feduca.flower.federation import FlowerFederation, Patience
 from feduca.flower.folder import read_server
 from feduca.flower.keys import Keys
+from feduca.flower.operate import log as events
 from feduca.flower.processes import started
 from feduca.flower.register import Register
 from feduca.recipes.build import make_server
 from feduca.runs import checkpoint, files
 from feduca.runs.directory import Resumed, RunDirectory, check_writable, write_whole
 from feduca.runs.session import Session, metric_of
-from feduca.types import Array, ServerState
+from feduca.types import ABSENT, REFUSED, Array, ServerState
 
 log = logging.getLogger("feduca")
 
@@ -100,6 +101,8 @@ def server_app(app: App) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         settings = Settings.of(context.run_config)
+        if settings.folder:
+            events.begin(Path(settings.folder), "app")
         if settings.folder and not settings.dry_run:
             here = {"run": context.run_id, "pid": os.getpid(), "since": started(os.getpid())}
             write_whole(Path(settings.folder) / RUNNING, json.dumps(here))
@@ -144,7 +147,7 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
         session = Session(recipe, seed, federation, model, directory)
         state = session.begin(earlier)
         if state is not None:
-            federation.note(f"going on after round {state.round - 1}")
+            federation.note(f"going on after round {state.round - 1}", "resumed", round=state.round - 1)
         else:
             register.path = directory.path / SILOS
             register.write()
@@ -228,7 +231,12 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
                 shutil.rmtree(old)
         _log_events(path, record.round, federation)
         words = ", ".join(f"{name} {word}" for name, word in zip(federation.silos, per_client.status))
-        log.info("round %d of %d: %s %s; %s", record.round, last, metric, record.accuracy, words)
+        said = record.round, last, metric, record.accuracy, words
+        log.info("round %d of %d: %s %s; %s", *said, extra={"event": "round", "round": record.round})
+        for name, word, why in zip(federation.silos, per_client.status, per_client.reason):
+            if word in (ABSENT, REFUSED):
+                about = {"event": word, "round": record.round, "silo": name}
+                log.warning("round %d: %s %s: %s", record.round, name, word, why, extra=about)
 
     return on_round
 

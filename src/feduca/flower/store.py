@@ -12,6 +12,7 @@ server had to go back, it starts from the memory before.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -74,8 +75,14 @@ class SiloStore:
     def log(self, **what: Any) -> int:
         """One line of the silo's own log, with the time; returns its number."""
         line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **what})
-        with (self.folder / "log.jsonl").open("a+", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with (self.folder / "log.jsonl").open("ab+", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(data := f"{line}\n".encode()) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(end)  # half a line would spoil the next one, too
+                raise
             file.seek(0)
             return sum(1 for _ in file)
 
@@ -117,11 +124,15 @@ class SiloStore:
         path = self._path(run, entry.round)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".part{os.getpid()}")
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError:  # a full disk: it is not filled further, round by round
+            part.unlink(missing_ok=True)
+            raise
         for old in self.rounds(run)[:-KEPT]:
             self._path(run, old).unlink(missing_ok=True)
 

@@ -102,6 +102,19 @@ def round_line(item: dict[str, Any] | None) -> RoundLine | None:
     return RoundLine(round, {name: number(item.get(name)) for name in ROUND_NUMBERS}, words, seconds)
 
 
+def widened(item: dict[str, Any] | None, n: int) -> dict[str, Any] | None:
+    """A line of before some of `n` silos came, as long as the others: who was not there yet did not answer."""
+    status = None if item is None else item.get("status")
+    if item is None or not isinstance(status, list) or not 0 < (here := len(status)) < n:
+        return item
+    more = n - here
+    wide = {k: [*v, *[None] * more] if isinstance(v, list) and len(v) == here else v for k, v in item.items()}
+    reasons = item.get("reason")
+    if isinstance(reasons, list):
+        wide["reason"] = [*reasons, *["it had not come yet"] * more]
+    return {**wide, "status": [*status, *["absent"] * more]}
+
+
 def letters(status: Sequence[Any]) -> str:
     """Statuses, one letter per silo."""
     return "".join(word[0] if word in STATUSES else "a" for word in status)

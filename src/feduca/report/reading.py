@@ -139,9 +139,16 @@ class RunReader:
         if self._new("status.json"):
             status = self._status = manifest.readable(_json_object(run.path / manifest.STATUS), run.path)
             run.state, run.failure, changed = text(status.get("state")) or "unknown", text(status.get("reason")), True
+        if self._new(manifest.SILOS) and (names := _members(run.path)) and list(run.silos) != names:
+            run.silos, changed = names, True
+            run.clients = SiloRounds(
+                run.clients.path, grows=True
+            )  # a deployment's: silos come later, and keep their places
+            self._offsets = {name: 0 if name == "clients" else place for name, place in self._offsets.items()}
+            self._last.pop("clients", None)
         if any(self._differs(name) for name in self._offsets):  # started again, or resumed from a checkpoint
             run.rounds.clear()
-            run.clients = SiloRounds(run.clients.path)
+            run.clients = SiloRounds(run.clients.path, run.clients.grows)
             run.unreadable = 0
             self._offsets = dict.fromkeys(self._offsets, 0)
             self._last.clear()
@@ -305,6 +312,14 @@ def _toml(path: Path, source: str) -> dict[str, Any]:
             f"{path}/config.toml has tables more than {DEEPEST} deep; give a directory that `feduca run` wrote"
         )
     return tree
+
+
+def _members(path: Path) -> list[str]:
+    """The silos of a deployment, those that came later included; none where it is no deployment, or damaged."""
+    try:
+        return [text(one["name"]) for one in _json_object(path / manifest.SILOS)["silos"][:MAX_SILOS]]
+    except (InputError, OSError, LookupError, TypeError):
+        return []
 
 
 def _json_object(path: Path) -> dict[str, Any]:

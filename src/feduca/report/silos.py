@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, overload
 
 from feduca.errors import InputError
-from feduca.report.cleaning import MAX_ROUNDS, ClientRound, Number, client_round, letters, numbers, round_number
+from feduca.report.cleaning import (
+    MAX_ROUNDS,
+    ClientRound,
+    Number,
+    client_round,
+    letters,
+    numbers,
+    round_number,
+    widened,
+)
 from feduca.runs.lines import Lines, decoded
 
 IN_MEMORY = 50_000  # silos times rounds: some 50 MB
@@ -46,8 +55,8 @@ class Glimpse:
 class SiloRounds(Sequence[ClientRound]):
     """Looks like a list of the rounds whose lines could be read; `glimpses` has an entry for each, too."""
 
-    def __init__(self, path: Path = Path()) -> None:
-        self.path = path
+    def __init__(self, path: Path = Path(), grows: bool = False) -> None:
+        self.path, self.grows = path, grows  # `grows`: silos may come later, and earlier lines are shorter
         self.glimpses: list[Glimpse] = []
         self._lines = Lines(path)
         self._places: list[int] = []  # which line a round is
@@ -65,6 +74,7 @@ class SiloRounds(Sequence[ClientRound]):
         """Keep what `look` gave, of `n` silos. False for what makes no sense, or does not come after the last round."""
         if item is None or (round := round_number(item)) is None or len(self) >= MAX_ROUNDS:
             return False
+        item = widened(item, n) or item if self.grows else item
         status = item.get("status")
         if not isinstance(status, list) or len(status) != n or n == 0:
             return False
@@ -110,7 +120,8 @@ class SiloRounds(Sequence[ClientRound]):
             return self._read[i]
         seen = self.glimpses[i]
         try:
-            found = client_round(self._lines.one(self._places[i]), len(seen.status))
+            item = self._lines.one(self._places[i])
+            found = client_round(widened(item, len(seen.status)) if self.grows else item, len(seen.status))
         except (ValueError, RecursionError):
             found = None
         if found is None:

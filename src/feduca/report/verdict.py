@@ -78,7 +78,8 @@ def verdict(run: Run) -> list[str]:
         ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet.".strip()]
-    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), _unheard(run), _gone(run)]
+    who = (_unheard(run), _silent(run), _gone(run))
+    sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), *who]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -106,7 +107,8 @@ def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
     state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
-    return [said for said in (*doubt, state, *((_unheard(run), _gone(run)) if run.rounds else ())) if said]
+    who = (_unheard(run), _silent(run), _gone(run)) if run.rounds else ()
+    return [said for said in (*doubt, state, *who) if said]
 
 
 def comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
@@ -223,6 +225,32 @@ def gone(run: Run) -> dict[int, int]:
 def _gone(run: Run) -> str:
     said = standing.departed(gone(run), run.silos)
     return f"{said}." if said else ""
+
+
+def silent(run: Run) -> dict[int, int]:
+    """Who did not answer in the last round, and for how many rounds in a row."""
+    last = run.clients.glimpses[-1].status if run.clients else ""
+    found = dict.fromkeys((k for k, letter in enumerate(last) if letter == "a"), 0)
+    for k in found:
+        for seen in reversed(run.clients.glimpses):
+            if seen.status[k : k + 1] != "a":
+                break
+            found[k] += 1
+    return found
+
+
+def _silent(run: Run) -> str:
+    """Who is absent, and whose answer was refused, by name."""
+    found, last = silent(run), run.clients.glimpses[-1].status if run.clients else ""
+    absent = [f"{run.silos[k]} ({_count(rounds, 'round')})" for k, rounds in found.items()]
+    refused = [run.silos[k] for k, letter in enumerate(last) if letter == "r" and k not in unheard(run)]
+    said = f"No answer in the last round from {_listed(absent)}." if absent else ""
+    more = f"The server refused what {_listed(refused)} sent in the last round." if refused else ""
+    return " ".join(filter(None, (said, more)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def unheard(run: Run) -> dict[int, str]:

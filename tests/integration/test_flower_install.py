@@ -1,0 +1,118 @@
+"""What `deploy init --for` and `--bundle` write starts the thing: as processes on this machine, from folders as copied."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from feduca.cli.main import app
+from feduca.errors import RunError
+from feduca.flower import control, deploy, install
+from feduca.flower import folder as folders
+from feduca.flower.install.places import PLACE, PROGRAM
+from feduca.flower.processes import Process, alive, descendants, free_ports
+from flower_world import statuses, wait_for
+
+pytestmark = pytest.mark.slow
+
+BARE = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}  # of a machine that has nothing of ours
+NOTHING = ("unshare", "--net")  # no network at all, not even this machine's
+
+
+def init(place: Path, out: Path, *more: str) -> folders.ServerFolder:
+    """Two silos of the quickstart's data, three rounds, on this machine's ports."""
+    address, control_, metrics, *ports = free_ports(5)
+    arguments = ("--silos", "2", "--rounds", "3", "--out", str(out), "--set", "local.epochs=1")
+    where = ("--address", f"127.0.0.1:{address}", "--metrics", f"127.0.0.1:{metrics}")
+    done = CliRunner().invoke(app, ["deploy", "init", str(place), *arguments, *where, *more], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    server = place / "server" / "server.toml"
+    server.write_text(server.read_text().replace(f"control = {address + 1}", f"control = {control_}"))
+    for path, port in zip(sorted((place / "silos").iterdir()), ports):
+        silo = path / "silo.toml"
+        silo.write_text(silo.read_text().replace(f"port = {folders.read_silo(path).port}", f"port = {port}"))
+    return folders.read_server(place)
+
+
+def unit(path: Path, place: Path) -> tuple[list[str], dict[str, str]]:
+    """The command and variables of a unit, its places being here."""
+    text = path.read_text().replace(PROGRAM, str(Path(sys.executable).with_name("feduca")))
+    lines = text.replace(f"{PLACE}/", f"{place}/").splitlines()
+    (command,) = [line.removeprefix("ExecStart=") for line in lines if line.startswith("ExecStart=")]
+    variables = [line.removeprefix("Environment=").split("=", 1) for line in lines if line.startswith("Environment=")]
+    return shlex.split(command), dict(variables)
+
+
+def test_units_start_a_federation_that_runs_to_its_end(tmp_path):
+    """Also a compose file's and a manifest's, for their commands are the same."""
+    server = init(tmp_path / "d", tmp_path / "runs", "--for", "systemd")
+    there = tmp_path / "machine"  # what /var/lib/feduca is elsewhere
+    shutil.copytree(server.path, there / "server")
+    for path in (tmp_path / "d" / "silos").iterdir():
+        shutil.copytree(path, there / path.name)
+    started: list[Process] = []
+    path = deploy.run_directory(server).path
+    try:
+        for place in (there / "server", there / "silo-0", there / "silo-1"):
+            (file,) = place.glob("*.service")
+            command, variables = unit(file, there)
+            assert all(Path(value).is_relative_to(there) for name, value in variables.items() if "HOME" in name)
+            log = tmp_path / f"{place.name}.log"
+            started.append(Process(command, env={**BARE, **variables}, cwd=place, log_file=log))
+        wait_for(lambda: deploy.state_of(path) == "finished" if path.is_dir() else None, 600, "three rounds")
+        assert all(process.running() for process in started)  # the next recipe may come
+        assert len(statuses(path)) == 3
+        assert all(word in ("joined", "declined") for row in statuses(path) for word in row)
+    finally:
+        family = [one for process in started for one in descendants(process.pid)]
+        for process in started:
+            process.stop(30)
+    assert [process.returncode for process in started] == [0, 0, 0]  # no failure, for a service manager
+    assert alive(family) == []
+    # The same programs with the same arguments in containers.
+    of_server, of_silo = install.TARGETS["compose"]
+    mine = [of_server(server), *(of_silo(folders.read_silo(p)) for p in sorted((tmp_path / "d/silos").iterdir()))]
+    for process, files in zip(started, mine):
+        command = yaml.safe_load(files["compose.yaml"])["services"]["feduca"]["command"]
+        assert command[:-1] == process.command[1:-1]
+
+
+def offline(*command: object, **more) -> subprocess.CompletedProcess:
+    """With no network at all, where this user may take it away."""
+    prefix = NOTHING if subprocess.run([*NOTHING, "true"], capture_output=True).returncode == 0 else ()
+    return subprocess.run([*prefix, *map(str, command)], capture_output=True, text=True, **more)
+
+
+def test_a_silo_is_connected_in_three_commands_from_an_empty_machine(tmp_path):
+    """copy, install (no network, no index), start."""
+    try:
+        server = init(tmp_path / "d", tmp_path / "runs", "--bundle", "full")
+    except RunError as error:
+        pytest.skip(f"no index gives the wheels: {error}")
+    superlink = deploy.start_superlink(server)
+    silo = None
+    try:
+        deploy.wait_until_reachable(server, superlink)
+        machine = tmp_path / "machine"
+        machine.mkdir()
+        env = {**BARE, "PYTHON": sys._base_executable, "HOME": str(machine)}  # type: ignore[attr-defined]
+
+        subprocess.run(["cp", "-rp", tmp_path / "d" / "silos" / "silo-0", machine], check=True)
+        done = offline(machine / "silo-0" / "bundle" / "install.sh", env=env, cwd="/")
+        assert done.returncode == 0, done.stderr
+        silo = Process([str(machine / "silo-0" / "start.sh")], env=env, cwd=Path("/"), log_file=tmp_path / "silo.log")
+
+        wait_for(lambda: control.registered(server).get("silo-0") == "online", 300, "silo-0 to be connected")
+        running = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid, _ in descendants(silo.pid)]
+        assert any(str(machine).encode() in command.split(b"\0")[0] for command in running)  # its own, not this one's
+    finally:
+        if silo is not None:
+            silo.stop()
+        superlink.stop()
