@@ -19,7 +19,7 @@ from feduca.privacy import keys, server
 from feduca.privacy import silo as silos
 from feduca.privacy.contribution import contribution, kept
 from feduca.privacy.encoding import OutOfRange, Ring
-from feduca.privacy.protocol import Directory, Masked, Outcome, complaint, model_digest
+from feduca.privacy.protocol import Directory, Masked, Outcome, complaint, model_digest, threshold
 from feduca.privacy.server import Unreleased
 from feduca.types import REFUSED, Announcements, Array, Bools, Federation, Ints, Released, Reports
 
@@ -129,6 +129,8 @@ class MaskedSilos:
         signatures = {}
         for name, outcome in told.items():
             sessions[name], signatures[name] = silos.sign(sessions[name], outcome, self._least, self._signers[name])
+        if len(signatures) < (needed := threshold(len(sessions), self._least)):
+            raise Unreleased(f"{len(signatures)} silos say who dropped out, and it takes {needed}")
         return signatures
 
     def snapshot(self) -> dict[str, Array]:
