@@ -77,7 +77,7 @@ class MaskedSilos:
             why = "nobody joined"
         if self._memory:
             for row in np.flatnonzero(counted):
-                self._last[int(reports.clients[row])] = kept(made[row], self._parameters)
+                self._last[int(reports.clients[row])] = kept(made[int(row)], self._parameters)
         nothing = repeat(asked.theta, len(weights))  # as if nobody had moved: single updates end here
         return replace(reports, theta=nothing, released=Released(total, counted, weights, why))
 

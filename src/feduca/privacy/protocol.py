@@ -27,6 +27,9 @@ from feduca.privacy.encoding import MOST_SILOS, Ring
 
 LEAST = 3
 MATTERS = 1 / 20  # of the largest weight: a silo below that hides nobody
+HIDDEN = (
+    1 / 2
+)  # of the largest weight's square: what the others' squares add up to, at least. Of three alike they make twice that
 
 
 class Untrusted(RunError):
@@ -98,7 +101,10 @@ def complaint(weights: Sequence[float], least: int) -> str:
         return f"{len(weights)} silos are more than the {MOST_SILOS} whose changes can be added up"
     if not all(math.isfinite(w) and w >= 0 for w in weights):
         return "a weight is negative or no number"
-    matter = sum(w > 0 and w >= MATTERS * max(weights) for w in weights)
+    largest = max(weights, default=0.0)
+    if len(weights) >= least and sum(w * w for w in weights) - largest**2 < HIDDEN * largest**2:
+        return f"one update has a weight of {largest:.3g}, and the others too little to hide it"
+    matter = sum(w > 0 and w >= MATTERS * largest for w in weights)
     if len(weights) < least or matter < least:
         return f"{matter} fresh updates that matter, and a sum needs {least} (privacy.least)"
     return ""
