@@ -73,6 +73,8 @@ def gathered(state: ServerState, reports: Reports, used: Allocation, memory: str
     row[parameters:] = tail / number if number else 0.0
     kept = total.copy()
     kept[parameters:] = 0
+    if not number and reports.joined.any():
+        row[:] = 0.0  # a round that is lost moves nothing: a step of old updates alone would be taken twice
     theta = state.theta
     empty = zeros(theta, 1, len(theta))
     step = (theta, np.ones(1), like(theta, row)[None], np.zeros(1), empty, np.array([number > 0]))

@@ -144,6 +144,7 @@ def test_two_fresh_updates_release_nothing_and_it_is_said(task):
     first, second = steps[0][2], steps[1][2]
     assert (first.contributed == second.contributed).all()
     assert (second.last_joined == 1).all()
+    assert (np.asarray(first.theta) == np.asarray(second.theta)).all()
     record, clients, _ = steps[1]
     assert record.joined == 2
     assert "No sum was released: 2 fresh updates" in record.reason
