@@ -161,6 +161,7 @@ class Announcements:
     older: Mapping[int, Array] = field(
         default_factory=dict
     )  # what clients without standing get for theta (trust/work.py)
+    weights: Floats | None = None  # [K], with which updates count under secure aggregation: silos apply them
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,16 @@ class Measurements:
 
 
 @dataclass(frozen=True)
+class Released:
+    """A round's sum of the changes of those who counted (core/secure.py); of nobody's where nothing was released, and why."""
+
+    total: Array  # [P] modulo 2^64
+    counted: Bools  # [K]
+    weights: Floats  # [K]
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Reports:
     """What came back. Rows of `theta` matter only where `status` is joined."""
 
@@ -205,6 +216,7 @@ class Reports:
     gamma: Floats  # [K], NaN where there is no curve
     zeta: Floats  # [K, size of the family]
     measurements: Measurements
+    released: Released | None = None  # under secure aggregation, all that is known of the updates
 
     @property
     def joined(self) -> Bools:
@@ -393,3 +405,4 @@ class ServerState:
     left: Bools | None = None  # [N], for good (roster.py); None: nobody so far
     moments: Mapping[str, Array] = field(default_factory=dict)  # of the server's optimiser, [P] each; none for sgd
     past: Mapping[str, Array] = field(default_factory=dict)  # by round, models that silos without standing may be sent
+    contributed: Array | None = None  # [P] modulo 2^64: under secure aggregation, the sum of all last contributions

@@ -42,6 +42,17 @@ def hello(message: Message, context: Context) -> Message:
     return honest(message, context)
 
 
+@client.query("secure")
+def secure(message: Message, context: Context) -> Message:
+    folder = Path(str(context.node_config["folder"]))
+    words = message.content["secure"]
+    plan = folder / "mischief.json"
+    what = json.loads(plan.read_text()).get(str(words["round"])) if plan.is_file() else None
+    if what == f"gone before {words['step']}":
+        raise RuntimeError("this silo's disk is full")
+    return honest(message, context)
+
+
 @client.train()
 def train(message: Message, context: Context) -> Message:
     folder = Path(str(context.node_config["folder"]))

@@ -36,6 +36,7 @@ def alone(asked: Announcements, place: int) -> Announcements:
         clients=asked.clients[one],
         alpha_formed=asked.alpha_formed[one],
         alpha_announced=asked.alpha_announced[one],
+        weights=None if asked.weights is None else asked.weights[one],
     )
 
 

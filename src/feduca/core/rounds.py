@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from feduca.core import heard, roster
+from feduca.core import heard, roster, secure
 from feduca.core.aggregation import Weighted, norms
 from feduca.core.arrays import finite, put, repeat, select, zeros
 from feduca.core.memory import Memory
@@ -70,6 +70,7 @@ class Server:
     standing: Work | None = None  # whose updates come from work; None: nobody asks
     share: Share | None = None  # what of a model travels; None: everything
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
+    secure: bool = False  # the server sees sums of updates alone (core/secure.py)
     decliners: str = "all"  # what they tell; where it is less, the last losses heard of a silo stand
 
 
@@ -93,7 +94,7 @@ def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
     return ServerState(
         round=1,
         theta=theta,
-        remembered=zeros(theta, n, len(theta)),
+        remembered=zeros(theta, n, 0 if server.secure else len(theta)),
         last_joined=np.zeros(n, int),
         smallest_cohort=n,
         formed=first,
@@ -124,6 +125,7 @@ def announce(server: Server, state: ServerState) -> Announcements:
         local=_local(server, state.round),
         control=_told_beside(server.mechanism, state.mechanism),
         older=sent_instead(state.history, state.past, state.round),
+        weights=secure.weights(state) if server.secure else None,
     )
 
 
@@ -145,6 +147,8 @@ def admit(server: Server, state: ServerState, asked: Announcements, reports: Rep
     Whoever has left for good cannot join again. What a silo without standing sends is looked at and not counted.
     """
     state, admitted = _believed(server, state, asked, reports)
+    if server.secure:
+        return state, secure.unseen(admitted, reports)
     if server.standing is None:
         return state, admitted
     without = limited(state.history, len(state.examples)) > 0  # when they were asked
@@ -212,9 +216,7 @@ def advance(
     gamma[reports.clients[fitted]], zeta[reports.clients[fitted]] = reports.gamma[fitted], reports.zeta[fitted]
     history, told = heard.of_round(state.history, reports, n, lasting=server.decliners != "all")
 
-    models = put(repeat(state.theta, n), reports.clients, reports.theta)
-    delta = select(joined, repeat(state.theta, n) - models, zeros(state.theta, n, len(state.theta)))
-    delta = server.aggregation.clipped(delta, joined)
+    delta = _delta(server, state, reports, joined)
 
     mechanism = server.mechanism
     absences = roster.absences(state.absences, reports)
@@ -237,17 +239,28 @@ def advance(
     else:
         reason = "No silo answered this round, so the weights stay as they were; see why the silos are silent."
         inner, solved = state.mechanism, replace(state.pending, status="unknown", reason=reason, fallback=None)
-    used = solved if mechanism.schedule == "fresh" else state.pending  # when weights are used (docs/readings.md)
+    # When weights are used (docs/readings.md). Silos that mask their updates weigh them first: with what is known by then.
+    used = solved if mechanism.schedule == "fresh" and not server.secure else state.pending
     announced = used if mechanism.schedule == "lagged" else solved
 
-    fresh, stored = without(gone, *server.memory.weights(used, joined))
-    recalled = server.memory.recall(state.remembered, state.last_joined > 0, state.theta)
     parameters = len(state.theta) if server.parameters is None else server.parameters
     shift = getattr(mechanism, "shift", None)
     beside = None if shift is None else shift(inner, joined)
-    theta, moments = server.aggregation.next(
-        state.theta, fresh, delta, stored, recalled, joined, parameters, state.moments, beside
-    )
+    if server.secure:
+        sums = secure.gathered(state, reports, used, server.memory.kind, parameters)
+        solved, joined = replace(solved, reason=f"{solved.reason} {sums.why}".strip()), sums.counted
+        theta, moments = server.aggregation.next(*sums.step, parameters, state.moments, beside)
+        formed, remembered, history = sums.formed, state.remembered, {**history, **sums.history}
+    else:
+        sums = None
+        fresh, stored = without(gone, *server.memory.weights(used, joined))
+        recalled = server.memory.recall(state.remembered, state.last_joined > 0, state.theta)
+        theta, moments = server.aggregation.next(
+            state.theta, fresh, delta, stored, recalled, joined, parameters, state.moments, beside
+        )
+        remembered = server.memory.store(state.remembered, joined, state.theta, delta)
+        # Without a memory the participants' weights were renormalised: those are what went into theta (step 1).
+        formed = replace(used, alpha=fresh + stored) if server.memory.kind == "none" else used
     if not finite(theta):
         raise RunError(
             f"round {state.round}: the global model is no longer finite; lower local.lr, set local.clip, or use an offer"
@@ -256,11 +269,10 @@ def advance(
     after = ServerState(
         round=state.round + 1,
         theta=theta,
-        remembered=server.memory.store(state.remembered, joined, state.theta, delta),
+        remembered=remembered,
         last_joined=np.where(joined, state.round, state.last_joined),
         smallest_cohort=min(state.smallest_cohort, int(joined.sum())),
-        # Without a memory the participants' weights were renormalised: those are what went into theta (step 1).
-        formed=replace(used, alpha=fresh + stored) if server.memory.kind == "none" else used,
+        formed=formed,
         announced=announced,
         pending=solved,
         mechanism=inner,
@@ -272,8 +284,19 @@ def advance(
         left=gone if gone.any() else None,
         moments=moments,
         past={} if server.standing is None else kept(state.history, state.past, state.round, state.theta),
+        contributed=None if sums is None else sums.contributed,
     )
     return after, solved
+
+
+def _delta(server: Server, state: ServerState, reports: Reports, joined: Bools) -> Array:
+    """Everybody's update, 0 where there is none; of silos that mask theirs no number is known."""
+    n, theta = len(state.examples), state.theta
+    if server.secure:
+        return zeros(theta, n, 1) * float("nan")
+    models = put(repeat(theta, n), reports.clients, reports.theta)
+    delta = select(joined, repeat(theta, n) - models, zeros(theta, n, len(theta)))
+    return server.aggregation.clipped(delta, joined)
 
 
 def without(gone: Bools, fresh: Floats, stored: Floats) -> tuple[Floats, Floats]:

@@ -97,3 +97,19 @@ class Faulty:
         self._federation.restore(
             {name.removeprefix("inner."): value for name, value in arrays.items() if name.startswith("inner.")}
         )
+
+
+class DropsOut:
+    """Silos that stop answering in the middle of a session of secure aggregation (masked.py), each with probability `rate`.
+
+    Half of them before they have sent their masked change, half before they help to take the masks off.
+    """
+
+    def __init__(self, seed: int, rate: float) -> None:
+        self._seed, self._rate = seed, rate
+
+    def __call__(self, round: int, client: int) -> str | None:
+        rng = stream(self._seed, "drops-out", round, client)
+        if rng.random() >= self._rate:
+            return None
+        return "masking" if rng.random() < 0.5 else "revealing"

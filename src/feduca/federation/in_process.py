@@ -14,6 +14,8 @@ from feduca.client.step import completed, step
 from feduca.core.messages import alone, each_its_own, together
 from feduca.types import Announcements, Array, ClientMemory, Reports, Task
 
+BESIDE = "secure."  # what masked.py adds to a snapshot: beside a silo's memory, not in it
+
 
 class InProcess:
     """Every silo of `task`, behaving as `how` says. Holds the clients' memory: it *is* the clients.
@@ -69,6 +71,7 @@ class InProcess:
         return plain | {f"extra.{name}": value for name, value in self._memory.extra.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
+        arrays = {name: value for name, value in arrays.items() if not name.startswith(BESIDE)}
         plain = {name: value for name, value in arrays.items() if not name.startswith("extra.")}
         extra = {name.removeprefix("extra."): value for name, value in arrays.items() if name.startswith("extra.")}
         self._memory = ClientMemory(**plain, extra=extra) if plain else None

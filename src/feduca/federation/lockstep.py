@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,8 +24,11 @@ from feduca.core.rounds import Rounds, Shared
 from feduca.federation.in_process import InProcess
 from feduca.types import Announcements, Answered, Floats, Ints, Predictions, Reports, Scores, ServerState, Task
 
+if TYPE_CHECKING:
+    from feduca.federation.masked import MaskedSilos
 
-def together(loops: Sequence[Rounds], federations: Sequence[InProcess], task: Task) -> list[ServerState]:
+
+def together(loops: Sequence[Rounds], federations: Sequence[InProcess | MaskedSilos], task: Task) -> list[ServerState]:
     """Drive every loop to its end. `task` holds the silos of all federations, one after another in their order."""
     offsets = np.cumsum([0, *(len(f.silos) for f in federations)])[:-1]
     finished: dict[int, ServerState] = {}
@@ -50,7 +53,7 @@ def together(loops: Sequence[Rounds], federations: Sequence[InProcess], task: Ta
 
 
 def _exchange(
-    asked: dict[int, Announcements], federations: Sequence[InProcess], task: Task, offsets: np.ndarray
+    asked: dict[int, Announcements], federations: Sequence[InProcess | MaskedSilos], task: Task, offsets: np.ndarray
 ) -> dict[int, Reports]:
     """One round of every run that is still going."""
     apart = not getattr(task, "trains_together", True)

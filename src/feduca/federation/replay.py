@@ -82,6 +82,7 @@ def unpack(arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> Report
         status=tuple(words["status"]),
         reason=tuple(words["reason"]),
         measurements=measurements(rest),
+        released=None,
         **head,
     )
 

@@ -54,6 +54,11 @@ def recipe_of(source: Source) -> Recipe:
             f"standing.kind is {chosen.standing.kind!r}, and an app's own wrappers and mods change what is sent and read; use"
             " standing.kind = 'off', or `feduca deploy`"
         )
+    if chosen.privacy.secure_aggregation:
+        raise ConfigError(
+            "privacy.secure_aggregation is true, but an app's own clients hold no registered keys to sign those of a round with;"
+            " use a deployment (docs/deploy.md), or leave it out"
+        )
     if chosen.alone:
         raise ConfigError(
             "alone is true, but an app's functions score no untouched data to compare on; leave alone out"

@@ -6,6 +6,7 @@ configures it with `--node-config`: `silo` (its name), `folder` (where it keeps 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -21,8 +22,10 @@ from feduca.flower import codec
 from feduca.flower.app import App, OneSilo
 from feduca.flower.failures import discreet
 from feduca.flower.mods import around_models
+from feduca.flower.secure_silo import SecureSilo
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
+from feduca.privacy.protocol import words_of
 from feduca.recipes.build import behaviour_of, check_confidence
 
 
@@ -46,11 +49,30 @@ def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
             asked = codec.read_announcement(message.content, name, task.size)
             how = behaviour_of(app.recipe, app.recipe.seeds[0], task)
             answer = respond(name, SiloStore(folder), task, how, asked)
-            goes = {"leave": answer.leave, "erase": answer.erase}
+            goes = {"leave": answer.leave, "erase": answer.erase, "key": None}
+            if app.recipe.privacy.secure_aggregation and answer.report.joined[0]:
+                silo, new = secure(app, name, folder, asked.run), codec.host(answer.report.theta)[0]
+                goes["key"] = json.dumps(words_of(silo.announce(asked, codec.host(asked.theta), new)))
             content = codec.report(answer.report, asked.run, name, **goes, share=how.share)
             return Message(content, reply_to=message)
 
+    @flower.query("secure")
+    def in_between(message: Message, context: Context) -> Message:
+        name, folder = identity(context.node_config)
+        with discreet(folder, silo=name, round=message.metadata.group_id):
+            words = codec._config(message.content, "secure")
+            task = OneSilo(app.silo(name, int(words.get("client", 0)), context.node_config), name)
+            answer = secure(app, name, folder, str(words.get("run", ""))).answer(message.content, task.parameters)
+            return Message(answer, reply_to=message)
+
     return flower
+
+
+def secure(app: App, name: str, folder: str, run: str) -> SecureSilo:
+    """This silo's part of secure aggregation; only where the recipe that it has approved says so."""
+    if not app.recipe.privacy.secure_aggregation:
+        raise ConfigError("the recipe says nothing of secure aggregation; whoever asks for it runs another")
+    return SecureSilo(name, folder, app.recipe, run)
 
 
 def introduce(app: App, name: str, config: Mapping[str, Any]) -> codec.Hello:

@@ -124,9 +124,16 @@ def read_announcement(content: RecordDict, silo: str, size: int) -> Announcement
 
 
 def report(
-    answer: Reports, run: str, silo: str, *, leave: bool = False, erase: bool = False, share: Share | None = None
+    answer: Reports,
+    run: str,
+    silo: str,
+    *,
+    leave: bool = False,
+    erase: bool = False,
+    share: Share | None = None,
+    key: str | None = None,
 ) -> RecordDict:
-    """What one silo answers. Only who joins sends a model, and of that only what is shared."""
+    """What one silo answers. Only who joins sends a model, and of that only what is shared; or a `key` for its masks."""
     arrays, words = pack(answer)
     theta, client = arrays.pop("theta"), arrays.pop("clients")
     body = {"words": words, "numbers": {name: value.tolist() for name, value in arrays.items()}}
@@ -142,18 +149,20 @@ def report(
         "body": json.dumps(body),
     }
     content = RecordDict({"report": ConfigRecord(head)})
-    if answer.status[0] == JOINED:
+    if answer.status[0] == JOINED and key is not None:
+        content["statement"] = ConfigRecord({"protocol": PROTOCOL, "text": key})
+    elif answer.status[0] == JOINED:
         content["theta"] = wrapped(theta[0] if share is None else theta[0][share.mask])
     return content
 
 
 def read_report(
-    content: RecordDict, asked: Announcements, silo: str, curve: int, share: Share | None = None
+    content: RecordDict, asked: Announcements, silo: str, curve: int, share: Share | None = None, masked: bool = False
 ) -> tuple[Reports, bool]:
     """The report, and whether the silo leaves for good; ProtocolError unless it is exactly what was asked for.
 
-    `asked` is what this one silo was told, `curve` how many numbers describe a utility curve, `share` what of a model travels.
-    Here a message is taken apart; what it says is judged by the gate.
+    `asked` is what this one silo was told, `curve` how many numbers describe a utility curve, `share` what of a model travels;
+    `masked` says that none does (secure_server.py). Here a message is taken apart; what it says is judged by the gate.
     """
     words = _config(content, "report")
     if words.get("silo") != silo:
@@ -162,7 +171,11 @@ def read_report(
     if not isinstance(text, str) or len(text) > LARGEST_TEXT:
         raise ProtocolError(f"the report's text has {len(str(text))} characters, at most {LARGEST_TEXT} are read")
     theta = None
-    if "theta" in content:
+    if masked:
+        if "theta" in content:
+            raise ProtocolError("it sends its model in the clear, and the run is one with secure aggregation")
+        theta = host(asked.theta) if words.get("status") == JOINED else None
+    elif "theta" in content:
         theta = _model(content, len(asked.theta) if share is None else int(share.mask.sum()))
         theta = theta if share is None else _filled(theta, host(asked.theta), share)
     if theta is not None and not np.isfinite(theta).all():

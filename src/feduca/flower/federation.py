@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from flwr.app import Message, MessageType
+import numpy as np
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from feduca.core.messages import alone, silent, together
@@ -23,6 +24,7 @@ from feduca.flower import codec
 from feduca.flower.failures import heard
 from feduca.flower.keys import Keys
 from feduca.flower.register import Member, Register
+from feduca.flower.secure_server import SecureSums
 from feduca.types import ABSENT, LEFT, REFUSED, Announcements, Array, Reports
 
 log = logging.getLogger("feduca")
@@ -41,7 +43,7 @@ class Patience:
 class FlowerFederation:
     """Implements `types.Federation` over `grid`. `size` and `curve` are how long a model and a utility curve are.
 
-    `share` says what of a model travels.
+    `share` says what of a model travels; `secure` how many fresh updates a sum holds, where silos mask theirs.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class FlowerFederation:
         patience: Patience | None = None,
         keys: Keys | None = None,
         share: Share | None = None,
+        secure: int = 0,
     ) -> None:
         self.register = register
         self.heard: dict[str, tuple[codec.Hello, float]] = {}  # first answers, and when they were read
@@ -66,17 +69,22 @@ class FlowerFederation:
         self._quorum, self._patience, self._keys = quorum, patience or Patience(), keys
         self._greeted: dict[str, int] = {}  # first exchanges under way: message -> node
         self._turned_away: dict[int, float] = {}  # node -> when
+        self._keys_said: dict[int, object] = {}  # under secure aggregation, by client: its key of the round
+        self._sums = SecureSums(self._ask, self._peers, secure, self.note) if secure else None
 
     @property
     def silos(self) -> tuple[str, ...]:
         return self.register.names
 
     def snapshot(self) -> dict[str, Array]:
-        """Nothing: silos keep their own memory."""
-        return {}
+        """Silos keep their own memory. Under secure aggregation: of which round their contributions are."""
+        if self._sums is None:
+            return {}
+        return {f"counted.{client}": np.array(round) for client, round in self._sums.counted.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        return None
+        if self._sums is not None:
+            self._sums.counted = {int(name.removeprefix("counted.")): int(round) for name, round in arrays.items()}
 
     # The first exchange ----------------------------------------------------------------------------------------------
 
@@ -207,7 +215,37 @@ class FlowerFederation:
         if newcomers:
             self.register.add(newcomers)
         parts = [answers[place] for place in range(len(announcements.clients))]
-        return together(parts, announcements.round, announcements.theta, self._curve)
+        reports = together(parts, announcements.round, announcements.theta, self._curve)
+        if self._sums is None:
+            return reports
+        said, self._keys_said = self._keys_said, {}
+        return self._sums.summed(announcements, reports, self.register.names, said)
+
+    def _peers(self) -> Mapping[str, bytes]:
+        return {} if self._keys is None else {name: key for key, name in self._keys.names().items()}
+
+    def _ask(self, round: int, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
+        """One more message of a round to some clients; the answers of those who give one in time."""
+        messages = [
+            Message(content, self.register.members[client].node, f"{MessageType.QUERY}.secure",
+                    ttl=self._patience.round_s + 60, group_id=str(round))
+            for client, content in contents.items()
+        ]  # fmt: skip
+        sent = {key: client for key, client in zip(self._grid.push_messages(messages), contents) if key}
+        answers: dict[int, RecordDict] = {}
+        deadline = time.monotonic() + self._patience.round_s
+        while sent and time.monotonic() < deadline:
+            for reply in self._grid.pull_messages(list(sent)):
+                client = sent.pop(reply.metadata.reply_to_message_id, None)
+                if client is None:
+                    continue
+                if reply.has_error():
+                    self.note(f"round {round}: {self.register.names[client]} dropped out: {heard(reply)}")
+                else:
+                    answers[client] = reply.content
+            if sent:
+                time.sleep(self._patience.poll_s)
+        return answers
 
     def _gathered(self, round: int) -> dict[int, str]:
         """Who is there; waits while there are fewer known silos than the quorum."""
@@ -246,7 +284,10 @@ class FlowerFederation:
             return self._silent(asked, place, ABSENT, f"failed: {heard(reply)}")
         try:
             told = alone(asked, place)
-            report, leave = codec.read_report(reply.content, told, member.name, self._curve, self._share)
+            masked = self._sums is not None
+            report, leave = codec.read_report(reply.content, told, member.name, self._curve, self._share, masked)
+            if masked and report.joined[0]:
+                self._keys_said[client] = dict(reply.content.get("statement") or {}).get("text")  # type: ignore[call-overload]
         except codec.ProtocolError as error:
             self.note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
             return self._silent(asked, place, REFUSED, f"answer refused: {error}")

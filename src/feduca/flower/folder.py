@@ -11,6 +11,7 @@ DIR/silos/NAME/                 goes to that silo's machine, and nowhere else
     silo.toml                   its name, the SuperLink's address, the approved app's fingerprint, what its task needs
     key key.pub ca.crt          it proves itself with `key`, and knows the SuperLink by `ca.crt`
     approved.fab                the app it runs; no other one (approval.py)
+    peers/NAME.pub              the other silos' public keys: whom it trusts in a secure sum (docs/secure-aggregation.md)
 """
 
 from __future__ import annotations
@@ -196,11 +197,22 @@ def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str,
     certificates.make_silo_key(silo)
     shutil.copy(server.path / "ca.crt", silo / "ca.crt")
     shutil.copy(silo / "key.pub", server.path / "keys" / f"{name}.pub")
+    introduce(folder)
     head = {"name": name, "superlink": server.address, "port": port, "app": ""}
     _toml(silo / "silo.toml", {**head, "config": config or {}})
     approval.approve(silo, approval.bundle(server.path / "app"))
     _script(silo / "start.sh", 'deploy silo "$(dirname "$0")"')
     return silo
+
+
+def introduce(folder: Path) -> None:
+    """Every silo's public key to every other silo whose folder is still here."""
+    homes = [path for path in sorted((folder / "silos").iterdir()) if (path / "key.pub").is_file()]
+    for home in homes:
+        (home / "peers").mkdir(exist_ok=True)
+        for key in sorted((folder / "server" / "keys").glob("*.pub")):
+            if key.stem != home.name:
+                shutil.copy(key, home / "peers" / key.name)
 
 
 def remove_key(server: ServerFolder, name: str) -> None:
@@ -226,6 +238,7 @@ def rotate(folder: Path, name: str | None) -> tuple[SiloFolder, ServerFolder | N
     part = server.path / "keys" / f".{silo.name}.part"
     shutil.copy(silo.path / "key.pub", part)
     part.replace(part.with_name(f"{silo.name}.pub"))
+    introduce(server.path.parent)
     return silo, server
 
 

@@ -127,6 +127,11 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
     theta = model.init(seed)
     if settings.dry_run:
         return _dry_run(grid, recipe.hash(), len(theta), server.family.size, settings)
+    if server.secure and not settings.folder:
+        raise ConfigError(
+            "privacy.secure_aggregation needs silos with registered keys, which sign those of a round; use a folder of"
+            " `feduca deploy init`"
+        )
     with directory:
         earlier, known = (None, None) if settings.again else _earlier(directory, theta)
         run, register = known or (f"{server.run}-{secrets.token_hex(4)}", Register())
@@ -142,6 +147,7 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             patience=Patience(settings.round_timeout, settings.silos_timeout),
             keys=_keys(settings),
             share=server.share,
+            secure=recipe.privacy.least if server.secure else 0,
         )
         federation.gather(settings.silos)
         session = Session(recipe, seed, federation, model, directory)

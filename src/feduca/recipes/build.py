@@ -46,9 +46,10 @@ from feduca.trust.gate import Gate
 from feduca.trust.outliers import Outliers
 from feduca.trust.plausibility import Plausibility
 from feduca.trust.work import Work
-from feduca.types import Array, LocalSpec, Mechanism, Needs, Task
+from feduca.types import Array, Federation, LocalSpec, Mechanism, Needs, Task
 
 if TYPE_CHECKING:
+    from feduca.federation.masked import MaskedSilos
     from feduca.tasks import TorchTask
 
 
@@ -61,7 +62,7 @@ class Experiment:
 
     task: Task
     server: Server
-    federation: InProcess
+    federation: InProcess | MaskedSilos
     theta: Array
 
 
@@ -77,7 +78,22 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
     else:
         _check_alone(recipe, task)
     server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
-    return Experiment(task, server, InProcess(task, behaviour), task.init(seed))
+    federation = InProcess(task, behaviour)
+    if recipe.privacy.secure_aggregation:
+        federation = masked(recipe, federation, task.parameters)
+    return Experiment(task, server, federation, task.init(seed))
+
+
+def masked(recipe: Recipe, federation: Federation, parameters: int, **more: Any) -> MaskedSilos:
+    """Secure aggregation around silos of this process."""
+    try:
+        from feduca.federation.masked import MaskedSilos
+    except ImportError as error:
+        raise ConfigError(
+            f"privacy.secure_aggregation needs a package that is not there ({error.name}); pip install 'feduca[privacy]'"
+        ) from None
+    p, memory = recipe.privacy, recipe.memory.kind != "none"
+    return MaskedSilos(federation, least=p.least, bound=p.bound, parameters=parameters, memory=memory, **more)
 
 
 def behaviour_of(recipe: Recipe, seed: int, task: Task) -> Behaviour:
@@ -305,6 +321,7 @@ def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
         outliers=Outliers(g.outlier) if g.on and g.outlier else None,
         plausibility=plausibility if g.plausible != "ignore" else None,
         standing=_standing(recipe),
+        secure=recipe.privacy.secure_aggregation,
     )
 
 

@@ -279,6 +279,14 @@ class StandingTable(Table):
     answer: float = Field(default=0.02, ge=0, lt=1)  # ... by this much: a mean cosine
 
 
+class PrivacyTable(Table):
+    """What of a silo the server sees (docs/secure-aggregation.md)."""
+
+    secure_aggregation: bool = False  # sums of updates alone; memory is kept at the silos
+    least: int = Field(default=3, ge=3, le=4095)  # fresh updates in a sum that is released
+    bound: float = Field(default=0.0, ge=0, le=1e6)  # the norm to which a silo shortens its own update first; 0 = none
+
+
 class EngineTable(Table):
     """Where and how the simulator computes."""
 
