@@ -18,6 +18,7 @@ from feduca import mechanisms
 from feduca.core.share import PRESETS
 from feduca.errors import ConfigError, shown
 from feduca.recipes.complaints import nearest, options_model, sentence
+from feduca.recipes.privacy import check_privacy
 from feduca.recipes.settings import parse_setting, settled, updated
 from feduca.recipes.source import read, recipes
 from feduca.recipes.tables import (
@@ -36,6 +37,7 @@ from feduca.recipes.tables import (
     OfferTable,
     OutsideTable,
     ParticipationTable,
+    PrivacyTable,
     ReportingTable,
     StandingTable,
     Table,
@@ -72,6 +74,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "participation.confidence": 0.0,
     "participation.quits": 0,
     "reporting.decliners": "all",
+    "privacy": PrivacyTable().model_dump(),
     "standing": {"kind": "off", "patience": 3, "window": 10, "answer": 0.02},
     "utility.keep_curves": False,
 }
@@ -104,6 +107,7 @@ class Recipe(Table):
     aggregation: AggregationTable = AggregationTable()
     gate: GateTable = GateTable()
     standing: StandingTable = StandingTable()
+    privacy: PrivacyTable = PrivacyTable()
     engine: EngineTable = EngineTable()
     checkpoint: CheckpointTable = CheckpointTable()
     compare: list[CompareRow] = Field(default=[])  # a table with one row each ...
@@ -223,6 +227,7 @@ class Recipe(Table):
         self._standing_makes_sense()
         self._outside_makes_sense()
         self._stack_makes_sense()
+        check_privacy(self)
         accuracy = self.own is None and t.metric == "accuracy" and "accuracy" in (p.rule, self.utility.metric)
         if accuracy and o.margin_kind == "absolute" and o.margin >= 1:
             raise ConfigError(

@@ -279,6 +279,20 @@ class StandingTable(Table):
     answer: float = Field(default=0.02, ge=0, lt=1)  # ... by this much: a mean cosine
 
 
+class PrivacyTable(Table):
+    """What of single examples leaves a silo (client/privacy.py)."""
+
+    dp: Literal["off", "records"] = "off"  # differential privacy of every training example, in the silo itself
+    epsilon: float = Field(default=8.0, gt=0, le=1e6)  # the budget of every silo; who has spent it trains no more
+    delta: float | None = Field(default=None, gt=0, lt=1, description="1 / (10 n) of a silo with n examples")
+    clip: float = Field(default=1.0, gt=0, le=1e6)  # the norm of one example's gradient
+    noise: float | None = Field(
+        default=None, ge=0.2, le=1e6, description="the least with which all rounds fit the budget"
+    )
+    decisions: Literal["noisy", "exact"] = "noisy"  # whether what silos decide hides single validation examples
+    decision_share: float = Field(default=1.0, gt=0, le=1)  # of the budget that noisy decisions may spend
+
+
 class EngineTable(Table):
     """Where and how the simulator computes."""
 

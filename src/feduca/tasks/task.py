@@ -30,6 +30,7 @@ from feduca.tasks.engines import (
     out_of_memory,
     unstackable,
 )
+from feduca.tasks.engines.private import train_private
 from feduca.tasks.metrics import Criterion, each, mixable, score, why_not_mixable
 from feduca.tasks.models.layout import Layout
 from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores
@@ -231,6 +232,8 @@ class TorchTask:
         with self._computing(spec.batch_size):
             return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
 
+    train_private = train_private
+
     def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
         """Scores `[K]` of `theta[K, size]`, client by client, on the client's own `split` (NaN where it has none)."""
         clients = self._clients(clients)
@@ -360,14 +363,8 @@ class TorchTask:
         padded = np.zeros((len(rows), counts.max(initial=0)), dtype=np.int64)
         for k, r in enumerate(rows):
             padded[k, : len(r)] = r
-        device = self.settings.device
-        return Tally(
-            self.pool,
-            self.criterion,
-            torch.from_numpy(padded).to(device),
-            torch.from_numpy(counts).to(device),
-            points,
-        )
+        there, known = (torch.from_numpy(one).to(self.settings.device) for one in (padded, counts))
+        return Tally(self.pool, self.criterion, there, known, points)
 
     @contextmanager
     def _computing(self, batch_size: int | None = None):
