@@ -16,7 +16,7 @@ import numpy as np
 from feduca.errors import ConfigError
 from feduca.types import Floats
 
-ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
+ORDERS = (1.5, *(x / 4 for x in range(7, 44)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
 LEAST, MOST = 0.2, 1e6  # noise multipliers that are tried
 FINE = 1e-4  # a noise multiplier that is found is a multiple of this
 

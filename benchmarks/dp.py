@@ -1,0 +1,183 @@
+"""What differential privacy in the silo costs: accuracy and participation at several budgets, and the accountant beside another.
+
+    python benchmarks/dp.py [SET ...] [--device cpu|cuda] [--smoke]
+    python benchmarks/dp.py tables
+
+Runs every method at every budget on three splits (fewer sets where named) and writes `benchmarks/results/dp.json`; a set that is
+run again replaces its own entry, `--smoke` runs all of it small and writes nothing. `tables` puts the committed figures into
+docs/privacy.md. All runs of a set have the same model, batches and rounds. Learning rates, one for runs without noise and one for
+all budgets, are the best of `LR` for FedAvg with everybody in, on a split of their own (seed 7; at epsilon 3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import feduca
+from feduca.recipes.build import build
+from feduca.runs.directory import environment
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file, too
+from benchmarks.tables import markdown, replace_tables
+
+RESULT = Path(__file__).parent / "results" / "dp.json"
+PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
+SEEDS = (0, 1, 2)
+LAST = 10
+BUDGETS = (None, 8.0, 3.0, 1.0)
+TAILORED = {"participation.rule": "always", "participation.against": "outside", "offer.kind": "stack"}
+METHODS: dict[str, dict[str, Any]] = {
+    "FedAvg, everybody in": {"participation.rule": "always"},
+    "FedAvg, Eq. 1": {"participation.rule": "accuracy"},
+    "our offer (tailored)": TAILORED,
+}
+NATURAL = {"task.model": "logistic", "local.epochs": 1, "local.batch_size": 256}
+FMNIST = {
+    "task.data": "fmnist", "task.clients": 10, "task.classes_per_client": 5, "task.validation_share": 0.2,
+    "task.test_share": 0.5, "local.epochs": 1, "local.batch_size": 256, "local.lr": 0.1,
+}  # fmt: skip
+LR = (0.05, 0.1, 0.3, 1.0)
+SETS: dict[str, dict[str, Any]] = {
+    "randhie": {**NATURAL, "task.data": "randhie", "local.lr": 0.3},
+    "insteval": {**NATURAL, "task.data": "insteval", "local.lr": 0.3},
+    "azpro": {**NATURAL, "task.data": "azpro", "local.batch_size": 50, "local.lr": 0.1},
+    "fmnist": {**FMNIST, "task.model": "mlp", "task.hidden": [64]},
+    "fmnist-6000": {
+        **FMNIST,
+        "task.max_examples": 6000,
+        "local.batch_size": 64,
+        "task.model": "mlp",
+        "task.hidden": [64],
+    },
+    "fmnist-cnn": {**FMNIST, "task.model": "cnn", "task.hidden": [64]},
+}
+PRIVATE_LR = {"randhie": 1.0, "insteval": 0.3, "azpro": 0.3, "fmnist": 0.3, "fmnist-6000": 0.3, "fmnist-cnn": 0.3}
+USUAL = ("randhie", "insteval", "azpro", "fmnist-6000")  # the others want a GPU
+
+
+def settings(name: str, method: str, budget: float | None, device: str) -> dict[str, Any]:
+    """Everything of one cell but its seed."""
+    private = {}
+    if budget is not None:
+        private = {"privacy.dp": "records", "privacy.epsilon": budget, "local.lr": PRIVATE_LR[name]}
+    return {
+        **SETS[name], "mechanism.name": "fedavg", **METHODS[method], "alone": True, "engine.device": device, **private,
+    }  # fmt: skip
+
+
+def commonest(name: str, seeds: tuple[int, ...]) -> float:
+    """The accuracy, mean over silos, of answering with the class that is commonest in all training data."""
+    found = []
+    for seed in seeds:
+        task: Any = build(feduca.recipe({}, settings(name, "FedAvg, Eq. 1", None, "cpu")), seed).task
+        y = task.pool.y.numpy()
+        most = np.bincount(np.concatenate([y[silo.rows["train"]] for silo in task.members])).argmax()
+        found += [np.mean(y[silo.rows["test"]] == most) for silo in task.members if len(silo.rows["test"])]
+    return float(np.mean(found))
+
+
+def mean(values: Any) -> float | None:
+    known = [v for v in values if v is not None and np.isfinite(v)]
+    return float(np.mean(known)) if known else None
+
+
+def cell(
+    name: str, method: str, budget: float | None, seeds: tuple[int, ...], rounds: int, device: str
+) -> dict[str, Any]:
+    """One method at one budget: figures over seeds, of the last ten rounds."""
+    each: list[dict[str, Any]] = []
+    started = time.perf_counter()
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as out:
+            found = feduca.run(
+                {"name": "dp", "rounds": rounds}, settings(name, method, budget, device), seed=seed, out=out
+            )
+            silos = found.clients[-LAST:]
+            deployed, alone = (np.array([c[f"test_{which}"] for c in silos], float) for which in ("deployed", "alone"))
+            gains = np.nanmean(deployed, 0) - np.nanmean(alone, 0)
+            spent = [c["noted"]["epsilon"] for c in found.clients] if budget else None
+            each.append(
+                {
+                    "shared": found.accuracy,
+                    "deployed": float(np.nanmean(deployed)),
+                    "alone": float(np.nanmean(alone)),
+                    "participation": mean(r["participation"] for r in found.rounds[-LAST:]),
+                    "better_off": float(np.mean(gains > 0)),
+                    "epsilon": None if spent is None else [float(min(spent[-1])), float(max(spent[-1]))],
+                }
+            )
+    keys = ("shared", "deployed", "alone", "participation", "better_off")
+    return {
+        "method": method, "epsilon": budget, "seeds": len(each),
+        **{key: mean(one[key] for one in each) for key in keys},
+        "shared_std": float(np.std([one["shared"] for one in each], ddof=1)) if len(each) > 1 else None,
+        "spent": None if budget is None else [min(o["epsilon"][0] for o in each), max(o["epsilon"][1] for o in each)],
+        "seconds": time.perf_counter() - started,
+    }  # fmt: skip
+
+
+def measured(name: str, smoke: bool, device: str) -> Iterator[dict[str, Any]]:
+    for method in METHODS:
+        for budget in BUDGETS:
+            found = cell(name, method, budget, SEEDS[:1] if smoke else SEEDS, 2 if smoke else 30, device)
+            said = {k: found[k] for k in ("shared", "deployed", "alone", "participation", "spent", "seconds")}
+            print(name, method, budget, json.dumps(said), file=sys.stderr, flush=True)
+            yield found
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", choices=[*SETS, "tables", []], default=list(USUAL))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--smoke", action="store_true")
+    given = parser.parse_args(arguments)
+    if given.sets == ["tables"]:
+        replace_tables(PAGE, tables())
+        return
+    for name in given.sets:
+        cells = list(measured(name, given.smoke, given.device))
+        if given.smoke:
+            continue
+        whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        whole[name] = {
+            "settings": SETS[name],
+            "rounds": 30,
+            "cells": cells,
+            "private_lr": PRIVATE_LR[name],
+            "commonest": commonest(name, SEEDS),
+            "environment": environment(),
+        }
+        RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def tables() -> dict[str, str]:
+    """The tables of docs/privacy.md, by name."""
+    whole = json.loads(RESULT.read_text())
+    made = {}
+    for name, found in whole.items():
+        rows = []
+        for method in METHODS:
+            of = {c["epsilon"]: c for c in found["cells"] if c["method"] == method}
+            rows.append([method, *(_said(of[budget], method) for budget in BUDGETS)])
+        alone = mean(c["alone"] for c in found["cells"] if c["epsilon"] is None)
+        rows.append(["alone, no noise", f"{100 * (alone or 0):.1f}", "", "", ""])
+        rows.append(["always the commonest class", f"{100 * found['commonest']:.1f}", "", "", ""])
+        made[name] = markdown(["method", *("no noise" if b is None else f"epsilon {b:g}" for b in BUDGETS)], rows)
+    return made
+
+
+def _said(found: dict[str, Any], method: str) -> str:
+    return f"{100 * found['deployed']:.1f} ({100 * found['participation']:.0f})"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
