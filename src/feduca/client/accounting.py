@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -62,17 +63,20 @@ def least_noise(budget: float, delta: float, rate: float, steps: int) -> float:
     def over(log_noise: float) -> float:
         return math.log(max(epsilon(curve(rate, math.exp(log_noise), steps), delta), 1e-12) / budget)
 
-    low, high = math.log(LEAST), math.log(MOST)
+    about = math.log(min(max(rate * math.sqrt(2 * steps * math.log(1 / delta)) / budget, 2 * LEAST), MOST / 2))
+    low, high = about - math.log(2), about + math.log(2)  # where central limits would have it
+    low = low if over(low) > 0 else math.log(LEAST)
+    high = high if over(high) <= 0 else math.log(MOST)
     if over(low) <= 0:
         return LEAST
     if over(high) > 0:
         raise ConfigError(
             f"privacy.epsilon is {budget:g}: no noise makes {steps} steps fit it at delta {delta:.2g}; give more"
         )
-    while high - low > FINE / 10:
-        middle = (low + high) / 2
-        low, high = (middle, high) if over(middle) > 0 else (low, middle)
-    found = math.ceil(math.exp(high) / FINE) * FINE
+    from scipy.optimize import brentq
+
+    root: Any = brentq(over, low, high, xtol=FINE / 10)
+    found = math.ceil(math.exp(root) / FINE) * FINE
     while epsilon(curve(rate, found, steps), delta) > budget:
         found += FINE
     return round(found, 4)
