@@ -4,9 +4,9 @@
     python benchmarks/dp.py tables
 
 Runs every method at every budget on three splits (fewer sets where named) and writes `benchmarks/results/dp.json`, cell by cell:
-stopped, it goes on where it was. `--again` repeats, `--smoke` runs all of it small and writes nothing. `tables` puts the committed figures into
-docs/privacy.md. All runs of a set have the same model, batches, rounds and learning rate, without noise, too; the rate was chosen
-on another split (seed 7), for FedAvg with everybody in; so was the clip, the same for all sets.
+stopped, it goes on where it was. `--again` repeats, `--smoke` runs all of it small and writes nothing. `tables` puts the
+committed figures into docs/privacy.md. All runs of a set have the same model, batches, rounds and learning rate, without noise,
+too; the rate was chosen on another split (seed 7), for FedAvg with everybody in; so was the clip, the same for all sets.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from feduca import mechanisms
 from feduca.errors import ConfigError
 from feduca.recipes.tables import PrivacyTable
+from feduca.types import LocalSpec
 
 if TYPE_CHECKING:
     from feduca.recipes.schema import Recipe
@@ -41,9 +42,9 @@ def _check_method(recipe: Recipe) -> None:
     elif mechanism.needs.train_loss:
         sends = "asks for losses on training examples, which are sent without noise"
     elif hasattr(mechanism, "personal"):
-        sends = "trains a second model at the silo, without noise"
-    elif getattr(recipe.conduct, "kind", "honest") == "copy":
-        raise ConfigError(f"conduct.kind is 'copy' with privacy.dp: each silo hides its own work; use 'honest', {OFF}")
+        sends = "works inside the silo without noise"
+    elif mechanism.local(LocalSpec()).objective != "mean":
+        sends = "trains on what is no sum over examples"
     if sends:
         raise ConfigError(
             f"privacy.dp is 'records' with mechanism.name {name!r}, which {sends}; use mechanism.name = 'fedavg', {OFF}"

@@ -283,9 +283,9 @@ class PrivacyTable(Table):
     """What of single examples leaves a silo (client/privacy.py)."""
 
     dp: Literal["off", "records"] = "off"  # differential privacy of every training example, in the silo itself
-    epsilon: float = Field(default=8.0, gt=0, le=1e6)  # the budget of every silo; who has spent it trains no more
-    delta: float | None = Field(default=None, gt=0, lt=1, description="1 / (10 n) of a silo with n examples")
-    clip: float = Field(default=1.0, gt=0, le=1e6)  # the norm of one example's gradient
+    epsilon: float = Field(default=8.0, ge=1e-3, le=1e6)  # the budget of every silo; who has spent it trains no more
+    delta: float | None = Field(default=None, ge=1e-30, lt=1, description="1 / (10 n) of a silo with n examples")
+    clip: float = Field(default=1.0, ge=1e-6, le=1e6)  # the norm of one example's gradient
     noise: float | None = Field(
         default=None, ge=0.2, le=1e6, description="the least with which all rounds fit the budget"
     )
