@@ -115,11 +115,11 @@ def cell(
     }  # fmt: skip
 
 
-def measure(name: str, smoke: bool, device: str, again: bool) -> None:
+def measure(name: str, methods: list[str], smoke: bool, device: str, again: bool) -> None:
     """All cells of a set; each is written down when it is done, and what is there is not run again."""
     asked = {"settings": SETS[name], "clip": CLIP, "rounds": 30}
     for budget in sorted(BUDGETS, key=lambda b: b not in (None, 3.0)):
-        for method in METHODS:
+        for method in methods:
             whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
             before = whole.get(name, {})
             cells = before.get("cells", []) if {key: before.get(key) for key in asked} == asked and not again else []
@@ -140,6 +140,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", help=f"of {', '.join(SETS)}; or tables", default=list(USUAL))
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--method", action="append", choices=METHODS, help="only this one; may be repeated")
     parser.add_argument("--smoke", action="store_true", help="small, and nothing is written")
     parser.add_argument("--again", action="store_true", help="also cells that were run before")
     given = parser.parse_args(arguments)
@@ -149,7 +150,7 @@ def main(arguments: list[str]) -> None:
     if strange := [name for name in given.sets if name not in SETS]:
         parser.error(f"no set is called {strange[0]!r}; choose of {', '.join(SETS)}, or tables")
     for name in given.sets:
-        measure(name, given.smoke, given.device, given.again)
+        measure(name, given.method or list(METHODS), given.smoke, given.device, given.again)
 
 
 def tables() -> dict[str, str]:
