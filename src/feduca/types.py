@@ -50,6 +50,19 @@ class LocalSpec:
         """Mini-batches of a round, where a client has so many examples."""
         return self.epochs * -(-np.asarray(examples) // self.batch_size)
 
+    def rates(self, examples: Ints) -> Floats:
+        """With which chance an example is in a mini-batch, where batches are drawn by lot (differential privacy)."""
+        return np.minimum(1.0, self.batch_size / np.asarray(examples))
+
+
+@dataclass(frozen=True)
+class Private:
+    """How training hides single examples: each one's gradient is clipped, and noise is added to their sum."""
+
+    clip: float  # the norm of one example's gradient
+    noise: Floats  # [K], the noise's deviation in multiples of the clip
+    secret: bool = False  # lots and noise from the system's randomness, which nobody can repeat; else from the seed
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -125,6 +138,9 @@ class Task(Protocol):
         A task may take more arguments. `rates[K]`: a learning rate for each client, in place of the spec's (APFL has such); one
         that does not is called once for every rate. `drift[K, size]`, added to every gradient (SCAFFOLD), and `free[K, size]`, 1
         where training may move a model and 0 where not (FedRep); one that does not take them cannot run such a method.
+
+        A task that can hide single examples (privacy.dp) also has `train_private(theta, clients, spec, round, seed, private,
+        anchor)` with a `Private`.
         """
         ...
 

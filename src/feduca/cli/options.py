@@ -129,7 +129,7 @@ def print_run(result: RunResult, as_json: bool) -> None:
     from feduca.cli import progress as display
     from feduca.core import wording
     from feduca.errors import printable
-    from feduca.runs import standing
+    from feduca.runs import privacy, standing
     from feduca.runs.lines import columns
 
     row: dict[str, Any] = result.row()
@@ -143,10 +143,12 @@ def print_run(result: RunResult, as_json: bool) -> None:
         shared = f"{own} (there is no common test set)"
     echo(f"{shared}  participation {joined} %  rounds {row['rounds']}  seconds {row['seconds']:.1f}")
     gone = standing.left((record["round"], record["status"]) for record in columns(result.clients, "round", "status"))
+    last = result.clients[-1]
     for line in (
         standing.better_off(result.clients, result.silos, metric),
         standing.departed(gone, result.silos),
         standing.unheard(result.clients, result.silos),
+        privacy.sentence(privacy.spent(last), last["reason"], result.config.get("privacy", {}).get("epsilon")),
     ):
         if line:
             echo(line)

@@ -9,6 +9,7 @@ from feduca.client.offers import Offer
 from feduca.client.outside import Outside
 from feduca.client.participation import ParticipationRule
 from feduca.client.personal import Nothing, Personal
+from feduca.client.privacy import Privacy
 from feduca.client.reporting import ReportingPolicy, Truthful
 from feduca.core.share import Share
 from feduca.types import Needs, UtilityFamily
@@ -41,6 +42,7 @@ class Behaviour:
     conduct: Conduct = Conduct()  # honest work, or some way of shirking it
     personal: Personal = Nothing()  # what the method keeps on the client beside the shared model
     share: Share | None = None  # what of a model travels; None: everything
+    privacy: Privacy | None = None  # how single examples are hidden; None: they are not
     record_points: bool = False  # send the measured utilities along with the fit, for the report
     keep_curves: bool = False  # in rounds with a check send them, and the losses at the same places
 

@@ -12,6 +12,7 @@ from feduca.client.behaviour import Behaviour
 from feduca.client.offers import Asked, Mixture, Offered, made
 from feduca.client.participation import Decision, Quits, Situation, decided
 from feduca.client.personal import Prepared
+from feduca.client.privacy import SPENT, Allowance
 from feduca.client.requests import Answers, Evaluate, Steps
 from feduca.client.stack import Stack, mixed_answers, mixed_scores
 from feduca.core.arrays import repeat, select
@@ -38,6 +39,7 @@ class Choice:
     prepared: Prepared
     decision: Decision
     solo: Array | None = None  # the models alone, before this round's training
+    allowed: Allowance | None = None  # what privacy still allows, where single examples are hidden
 
     @property
     def deployed(self) -> Array:
@@ -68,6 +70,7 @@ def decide(
     how: Behaviour,
     validation: Ints | None = None,
     initial: outside.Initial | None = None,
+    allowed: Allowance | None = None,
 ) -> Steps[Choice]:
     """Score the shared model, the own one and an offer on validation data; then the rule says yes or no."""
     clients, k = asked.clients, len(asked.clients)
@@ -105,30 +108,35 @@ def decide(
         taken, judged = prepared.model, (yield Evaluate(prepared.model, clients))
     solo, solo_scores = yield from without_others(memory, asked, how, own, own_scores, initial)
     reported = how.decide_by == "reported"
-    decision = decided(
-        how.rule,
-        Situation(
-            asked.round,
-            own_scores,
-            judged,
-            place(asked.alpha_announced, offered.concession),
-            memory.zeta_reported if reported else memory.zeta,
-            memory.gamma_reported if reported else memory.gamma,
-            how.family,
-            validation,
-            solo_scores,
-            memory.extra,
-            offered.concession if prepared.model is None and how.outside is None else None,
-            called,
-        ),
+    situation = Situation(
+        asked.round,
+        own_scores,
+        judged,
+        place(asked.alpha_announced, offered.concession),
+        memory.zeta_reported if reported else memory.zeta,
+        memory.gamma_reported if reported else memory.gamma,
+        how.family,
+        validation,
+        solo_scores,
+        memory.extra,
+        offered.concession if prepared.model is None and how.outside is None else None,
+        called,
     )
+    if how.privacy is not None and allowed is not None:
+        situation = how.privacy.blurred(situation, clients, how.seed, allowed)
+    decision = decided(how.rule, situation)
     join = decision.join & how.conduct.willing(clients) | ~memory.trained
+    if allowed is not None:
+        join = join & allowed.joins(memory.trained)
     uses = join
     join = join & ~(how.conduct.sly(clients) & memory.trained)
     said = [why if had else "no model of its own yet" for why, had in zip(decision.reason, memory.trained)]
+    if allowed is not None:
+        said = [why if may else SPENT for why, may in zip(said, allowed.joins(memory.trained))]
     if offered.why is not None:
         said = [
-            why or rule if not yes and not out else rule for rule, why, yes, out in zip(said, offered.why, join, gone)
+            why or rule if not yes and not out and rule != SPENT else rule
+            for rule, why, yes, out in zip(said, offered.why, join, gone)
         ]
     return Choice(
         join=join,
@@ -146,6 +154,7 @@ def decide(
         prepared=prepared,
         decision=decision,
         solo=solo,
+        allowed=allowed,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from feduca.core.arrays import put, take
 from feduca.errors import ConfigError, RunError
-from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores, Task
+from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Private, Scores, Task
 
 T = TypeVar("T")
 
@@ -33,8 +33,15 @@ class Train:
     rates: Floats | None = None  # [K]: learning rates of the clients' own, in place of the spec's
     drift: Array | None = None  # [K, P]: added to every gradient
     free: Array | None = None  # [K, P]: 1 where training may move a model, 0 where not
+    private: Private | None = None  # how single examples are hidden; None: they are not
+
+    def hiding(self, private: Private | None, who: Ints) -> Train:
+        """The same, hiding single examples; this is the work of the clients `who` of a call."""
+        return self if private is None else replace(self, private=replace(private, noise=private.noise[who]))
 
     def on(self, task: Task) -> Array:
+        if self.private is not None:
+            return self._privately(task)
         train: Any = task.train
         takes = inspect.signature(train).parameters.keys()  # ours take everything; yours need not
         more = {name: x for name in ("rates", "drift", "free") if (x := getattr(self, name)) is not None}
@@ -49,6 +56,15 @@ class Train:
         for rate in np.unique(self.rates):  # one call for all clients of one rate
             trained = put(trained, who := np.flatnonzero(self.rates == rate), self._of(who, float(rate)).on(task))
         return trained
+
+    def _privately(self, task: Task) -> Array:
+        train: Any = getattr(task, "train_private", None)
+        if train is None:
+            raise RunError(
+                "privacy.dp is 'records', and the task has no method `train_private` that clips examples' gradients; give it"
+                " one (types.Task), or set privacy.dp = 'off'"
+            )
+        return train(self.theta, self.clients, self.spec, self.round, self.seed, self.private, self.anchor)
 
     def _of(self, who: Ints, rate: float) -> Train:
         """The same for some of the clients, at one rate."""

@@ -12,7 +12,7 @@ same code serves ten clients in one batched call, twenty-one federations in lock
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from feduca.client.behaviour import Behaviour
 from feduca.client.conduct import Seen
 from feduca.client.decision import Choice, decide, masked
 from feduca.client.estimation import Estimate, estimate
+from feduca.client.privacy import KEY
 from feduca.client.reporting import quiet
 from feduca.client.requests import Evaluate, Steps
 from feduca.core.arrays import put, select, zeros
@@ -34,6 +35,7 @@ from feduca.types import (
     Floats,
     Ints,
     Measurements,
+    Private,
     Reports,
 )
 
@@ -49,6 +51,7 @@ class Trained:
     alone: Array | None  # the models alone, likewise
     noted: dict[str, Floats]  # what it cost, where silos train more than one model
     acting: Seen  # what their conduct sees
+    paid: dict[str, Floats] = field(default_factory=dict)  # what is spent of privacy, where examples are hidden
 
 
 def step(
@@ -66,9 +69,12 @@ def step(
     """
     told = asked.theta
     asked = completed(memory, asked, how)
-    choice = yield from decide(memory, asked, how, validation, initial)
+    allowed = None
+    if how.privacy is not None:
+        allowed = how.privacy.allow(memory.extra, asked.local, examples, validation, memory.trained)
+    choice = yield from decide(memory, asked, how, validation, initial, allowed)
     tested = yield from test(memory, asked, how, choice)
-    trained = yield from train(memory, asked, how, choice)
+    trained = yield from train(memory, asked, how, choice, examples, validation)
     found = yield from estimate(memory, asked, how, trained.new, parameters)
     if how.outside is not None and how.all_needs.curve:
         gamma = yield from how.outside.worth(asked, trained.option, trained.new, choice.own_scores, how.metric)
@@ -103,7 +109,14 @@ def test(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Cho
     return scores
 
 
-def train(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Choice) -> Steps[Trained]:
+def train(
+    memory: ClientMemory,
+    asked: Announcements,
+    how: Behaviour,
+    choice: Choice,
+    examples: Ints,
+    validation: Ints | None = None,
+) -> Steps[Trained]:
     """Local training: of what was accepted (or of the shared model) by who joins, of its own model by who does not."""
     given = select(choice.join, choice.offered.theta, choice.own)
     start = select(choice.join, choice.shared, choice.own) if how.train_from == "consensus" else given
@@ -113,18 +126,25 @@ def train(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Ch
     if how.all_needs.train_loss:
         loss = (yield Evaluate(choice.shared, asked.clients, "train")).loss
     option, spent = None, np.zeros(len(asked.clients))
+    private = None
+    if how.privacy is not None:
+        private = how.privacy.training(asked.local, examples, validation)
     if how.outside is None:
-        everybody = np.arange(len(asked.clients))
-        new = yield choice.prepared.joint(asked, start, choice.join, everybody, how.seed, how.share)
+        new = yield from train_one(start, asked, how, choice, private)
     else:
-        new, option, spent = yield from train_both(start, asked, how, how.outside, choice)
+        new, option, spent = yield from train_both(start, asked, how, how.outside, choice, private)
     acting = seen(memory, asked, how, choice, given, new)
     new = how.conduct.works(acting)
     alone = option if how.outside is not None and how.outside.alone else None
     if choice.solo is not None and alone is None:
         alone, spent = (yield from outside.trained(choice.solo, asked, how.seed)), spent + 1
     noted = {} if how.outside is None else {"trainings": spent}
-    return Trained(given, new, loss, option, alone, noted, replace(acting, new=new))
+    paid = {}
+    if how.privacy is not None and choice.allowed is not None:
+        who = choice.allowed.trains if how.outside is None else choice.join
+        paid = {KEY: choice.allowed.after(who, choice.allowed.decides)}
+        noted["epsilon"] = how.privacy.spent(paid[KEY], choice.allowed.deltas)
+    return Trained(given, new, loss, option, alone, noted, replace(acting, new=new), paid)
 
 
 def seen(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Choice, given: Array, new: Array) -> Seen:
@@ -133,8 +153,21 @@ def seen(memory: ClientMemory, asked: Announcements, how: Behaviour, choice: Cho
     return Seen(asked.round, how.seed, asked.clients, choice.shared, given, new, memory.trained, who, memory.extra)
 
 
+def train_one(
+    start: Array, asked: Announcements, how: Behaviour, choice: Choice, private: Private | None
+) -> Steps[Array]:
+    """The new models; those of silos that may not train any more stay as they are."""
+    who = np.arange(len(asked.clients))
+    if choice.allowed is not None:
+        who = np.flatnonzero(choice.allowed.trains)
+    if not len(who):
+        return choice.own
+    work = choice.prepared.joint(asked, start, choice.join, who, how.seed, how.share)
+    return put(choice.own, who, (yield work.hiding(private, who)))
+
+
 def train_both(
-    start: Array, asked: Announcements, how: Behaviour, beside: outside.Outside, choice: Choice
+    start: Array, asked: Announcements, how: Behaviour, beside: outside.Outside, choice: Choice, private: Private | None
 ) -> Steps[tuple[Array, Array, Floats]]:
     """The new models, the outside options that are kept, and how many trainings each silo had.
 
@@ -144,7 +177,8 @@ def train_both(
     own = yield from outside.trained(choice.own, asked, how.seed, who)
     new = own
     if len(joiners):
-        some = yield choice.prepared.joint(asked, start, choice.join, joiners, how.seed, how.share)
+        work = choice.prepared.joint(asked, start, choice.join, joiners, how.seed, how.share)
+        some = yield work.hiding(private, joiners)
         new = put(own, joiners, some)
     spent = choice.join.astype(float) + np.isin(np.arange(len(choice.join)), who)
     return new, beside.after(choice.own, own, who), spent
@@ -168,7 +202,7 @@ def report(
     sent = select(join, shown, zeros(trained.new, *trained.new.shape))  # a decliner's model stays at home
     measured = measure(memory, asked, how, examples, choice, tested, trained, found)
     reports = Reports(asked.round, clients, status, choice.reason, sent, gamma_reported, zeta_reported, measured)
-    extra = {**choice.decision.extra, **found.extra}
+    extra = {**choice.decision.extra, **found.extra, **trained.paid}
     if (learn := getattr(how.personal, "learn", None)) is not None:
         extra |= learn(memory, asked, join, trained.new, examples)
     if trained.option is not None and how.outside is not None:

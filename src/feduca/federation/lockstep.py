@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,7 +85,8 @@ def _exchange(
 def _kind(request: Work) -> Hashable:
     """Requests of the same kind can be one call."""
     if isinstance(request, Train):
-        return ("train", request.spec, request.round, request.drift is None, request.free is None)
+        hidden = request.private and (request.private.clip, request.private.secret)
+        return ("train", request.spec, request.round, request.drift is None, request.free is None, hidden)
     if isinstance(request, Evaluate):
         return ("evaluate", request.split)
     if isinstance(request, Answers):
@@ -112,7 +114,10 @@ def _answers(requests: Sequence[Any], offsets: Sequence[int], task: Task) -> lis
             )
         drift = None if first.drift is None else concatenate([r.drift for r in requests])
         free = None if first.free is None else concatenate([r.free for r in requests])
-        whole = Train(theta, clients, first.spec, first.round, seeds, anchor, rates, drift, free).on(task)
+        private = first.private
+        if private is not None:
+            private = replace(private, noise=np.concatenate([r.private.noise for r in requests]))
+        whole = Train(theta, clients, first.spec, first.round, seeds, anchor, rates, drift, free, private).on(task)
         return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(clients)])]
     if isinstance(first, Answers):
         found = Answers(concatenate([r.theta for r in requests]), clients, first.split).on(task)

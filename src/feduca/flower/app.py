@@ -13,7 +13,7 @@ from feduca.errors import ConfigError
 from feduca.recipes.build import make_task
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
-from feduca.types import Array, Floats, Ints, LocalSpec, Predictions, Scores, Task
+from feduca.types import Array, Floats, Ints, LocalSpec, Predictions, Private, Scores, Task
 
 
 class Model(Protocol):
@@ -100,6 +100,19 @@ class OneSilo:
         free: Array | None = None,
     ) -> Array:
         asked = Train(theta, self._rows(clients), spec, round, seed, anchor, rates, drift, free)
+        return asked.on(self._task)
+
+    def train_private(
+        self,
+        theta: Array,
+        clients: Ints,
+        spec: LocalSpec,
+        round: int,
+        seed: int | Ints,
+        private: Private,
+        anchor: Array | None = None,
+    ) -> Array:
+        asked = Train(theta, self._rows(clients), spec, round, seed, anchor, private=private)
         return asked.on(self._task)
 
     def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:

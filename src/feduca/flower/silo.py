@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from feduca.client.behaviour import Behaviour
+from feduca.client.privacy import KEY, never_less
 from feduca.client.requests import drive
 from feduca.client.step import step
 from feduca.core.arrays import like
@@ -57,14 +58,23 @@ def respond(name: str, store: SiloStore, task: Task, how: Behaviour, asked: Anno
         raise RunError(f"round {t} is over: silo {name} has already answered round {known[-1]} of {asked.run}")
 
     memory = store.before(asked.run, t, theta, how.family)
+    if how.privacy is not None:
+        how = replace(how, privacy=replace(how.privacy, secret=True))
+        memory = replace(memory, extra=never_less(memory.extra, store.spent()))
     counts = np.asarray(task.examples), getattr(task, "validation_examples", None)
     after, report = drive(step(memory, asked, how, task.parameters, *counts, lambda: first), task)
+    m, said_why = report.measurements, report.reason[0]
+    spent = {}
+    if how.privacy is not None:
+        store.spend(after.extra[KEY])  # before anything can be sent: a crash costs budget, and gives none back
+        spent = {"epsilon": plain(m.noted["epsilon"][0])}
+        report = how.privacy.discreet(report)
     store.save(asked.run, Entry(t, fingerprint, after, report))
-    m = report.measurements
     store.log(
         **said,
         decision=report.status[0],
-        reason=report.reason[0],
+        reason=said_why,
+        **spent,
         accuracy=plain({"global": m.global_.accuracy[0], "offered": m.offered.accuracy[0], "own": m.own.accuracy[0]}),
         concession=plain(m.concession[0]),
         gamma=plain(after.gamma[0]),

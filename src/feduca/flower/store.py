@@ -3,6 +3,7 @@
     FOLDER/log.jsonl                       what the silo was offered, what it decided and why
     FOLDER/veto                            if there: take no part; the file's text is the reason given
     FOLDER/leave                           if there: leave the federation for good
+    FOLDER/privacy.json            what is spent of its privacy, where single examples are hidden; of all runs, never taken back
     FOLDER/runs/RUN/round-000007.safetensors   the memory after round 7 and the answer given in it
 
 One file per round, written whole or not at all (arrays in safetensors, words as JSON in its header; nothing is ever unpickled),
@@ -24,13 +25,16 @@ from typing import Any
 
 import numpy as np
 
+from feduca.client.accounting import ORDERS
 from feduca.client.memory import blank
 from feduca.core.arrays import like
 from feduca.errors import InputError
 from feduca.federation.replay import pack, unpack
+from feduca.runs.files import write_whole
 from feduca.types import Announcements, Array, ClientMemory, Reports, UtilityFamily
 
 KEPT = 2
+LEDGER = "privacy.json"
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,28 @@ class SiloStore:
             raise InputError(
                 f"{path} is damaged ({error}); move it away, the silo then starts from the one before"
             ) from None
+
+    def spent(self) -> np.ndarray | None:
+        """The curves [2, orders] that all runs have spent of this silo's privacy (client/privacy.py); None before the first."""
+        path = self.folder / LEDGER
+        if not path.exists():
+            return None
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            curves = np.array(kept["curves"], float)
+            if kept["orders"] != list(ORDERS) or curves.shape != (2, len(ORDERS)) or not (curves >= 0).all():
+                raise ValueError("it is of another version, or not a ledger")
+            return curves
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise InputError(
+                f"{path} cannot be read ({error}), so nobody knows what is left of this silo's privacy budget; restore it from a"
+                " backup, or do not take part"
+            ) from None
+
+    def spend(self, curves: np.ndarray) -> None:
+        """Write down what is spent, all runs together, before anything of it is sent."""
+        text = json.dumps({"orders": list(ORDERS), "curves": np.asarray(curves, float).reshape(2, -1).tolist()})
+        write_whole(self.folder / LEDGER, text)
 
     def save(self, run: str, entry: Entry) -> None:
         """Write one round, whole or not at all, and forget those before the last two."""

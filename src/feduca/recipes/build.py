@@ -29,6 +29,7 @@ from feduca.client.participation import (
     WarmStart,
 )
 from feduca.client.personal import Nothing
+from feduca.client.privacy import Privacy, check_first_round
 from feduca.client.reporting import Blurred, Inflate, ReportingPolicy, Truthful, Understate
 from feduca.client.stack import FEWEST, Stack
 from feduca.core import utility
@@ -104,6 +105,8 @@ def behaviour_of(recipe: Recipe, seed: int, task: Task) -> Behaviour:
     check_confidence(recipe, task)
     check_stack(recipe, task)
     how, share = make_behaviour(recipe, seed), share_of(recipe.share, task)
+    if how.privacy is not None:
+        check_first_round(how.privacy, local_of(recipe), task)
     sharing = getattr(how.personal, "sharing", None)
     personal = how.personal if sharing is None else sharing(share)
     return replace(how, untouched=has_test_parts(task), share=share, personal=personal)
@@ -292,7 +295,6 @@ def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
     Of the model, where it is known yet, it asks how many parameters it has, what they are called and what it is judged by.
     """
     check_confidence(recipe, model)
-    local = recipe.local.model_dump(exclude={"lr_decay"})
     g = recipe.gate
     plausibility = Plausibility(
         tolerance=g.plausible_tolerance,
@@ -307,7 +309,7 @@ def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
         mechanism=make_mechanism(recipe),
         memory=memories[recipe.memory.kind],
         family=utility.family(recipe.utility.family),
-        local=LocalSpec(**local),
+        local=local_of(recipe),
         rounds=recipe.rounds,
         seed=seed,
         aggregation=Weighted(**recipe.aggregation.model_dump()),
@@ -364,9 +366,24 @@ def make_behaviour(recipe: Recipe, seed: int) -> Behaviour:
         outside=_outside(recipe),
         conduct=Conduct(c.kind, None if c.clients is None else tuple(c.clients), c.after, c.noise),
         personal=getattr(mechanism, "personal", Nothing()),
+        privacy=make_privacy(recipe),
         record_points=u.record_points or recipe.diagnostics,
         keep_curves=u.keep_curves,
     )
+
+
+def local_of(recipe: Recipe) -> LocalSpec:
+    """Local training in the first round."""
+    return LocalSpec(**recipe.local.model_dump(exclude={"lr_decay"}))
+
+
+def make_privacy(recipe: Recipe) -> Privacy | None:
+    """How silos hide single examples, where they do."""
+    p = recipe.privacy
+    if p.dp == "off":
+        return None
+    asks = recipe.participation.rule not in ("always", "never")
+    return Privacy(p.epsilon, recipe.rounds, p.clip, p.delta, p.noise, p.decisions == "noisy", asks, p.decision_share)
 
 
 def _rule(recipe: Recipe) -> ParticipationRule:

@@ -18,6 +18,7 @@ from feduca import mechanisms
 from feduca.core.share import PRESETS
 from feduca.errors import ConfigError, shown
 from feduca.recipes.complaints import nearest, options_model, sentence
+from feduca.recipes.privacy import check_privacy
 from feduca.recipes.secure import check_secure
 from feduca.recipes.settings import parse_setting, settled, updated
 from feduca.recipes.source import read, recipes
@@ -74,7 +75,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "participation.confidence": 0.0,
     "participation.quits": 0,
     "reporting.decliners": "all",
-    "privacy": {"secure_aggregation": False, "least": 3, "bound": 0.0},
+    "privacy": PrivacyTable().model_dump(),
     "standing": {"kind": "off", "patience": 3, "window": 10, "answer": 0.02},
     "utility.keep_curves": False,
 }
@@ -228,6 +229,7 @@ class Recipe(Table):
         self._outside_makes_sense()
         self._stack_makes_sense()
         check_secure(self)
+        check_privacy(self)
         accuracy = self.own is None and t.metric == "accuracy" and "accuracy" in (p.rule, self.utility.metric)
         if accuracy and o.margin_kind == "absolute" and o.margin >= 1:
             raise ConfigError(

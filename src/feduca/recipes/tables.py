@@ -280,11 +280,20 @@ class StandingTable(Table):
 
 
 class PrivacyTable(Table):
-    """What of a silo the server sees (docs/secure-aggregation.md)."""
+    """What of a silo the server sees (docs/secure-aggregation.md), and what of single examples leaves it (docs/privacy.md)."""
 
     secure_aggregation: bool = False  # sums of updates alone; memory is kept at the silos
     least: int = Field(default=3, ge=3, le=4095)  # fresh updates in a sum that is released
     bound: float = Field(default=0.0, ge=0, le=1e6)  # the norm to which a silo shortens its own update first; 0 = none
+    dp: Literal["off", "records"] = "off"  # differential privacy of every training example, in the silo itself
+    epsilon: float = Field(default=8.0, ge=1e-3, le=1e6)  # the budget of every silo; who has spent it trains no more
+    delta: float | None = Field(default=None, ge=1e-30, lt=1, description="1 / (10 n) of a silo with n examples")
+    clip: float = Field(default=1.0, ge=1e-6, le=1e6)  # the norm of one example's gradient
+    noise: float | None = Field(
+        default=None, ge=0.2, le=1e6, description="the least with which all rounds fit the budget"
+    )
+    decisions: Literal["noisy", "exact"] = "noisy"  # whether what silos decide hides single validation examples
+    decision_share: float = Field(default=1.0, gt=0, le=1)  # of the budget that noisy decisions may spend
 
 
 class EngineTable(Table):

@@ -350,6 +350,8 @@ def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: d
             step = reasons.OUTSIDE
     n = len(run.clients)
     feet = [f"in for {often} of {n} round{'s' * (n != 1)}"]
+    if (paid := last.numbers["epsilon"][k]) is not None:
+        feet.append(f"epsilon {paid:.3g} spent")
     if last.standing[k] is not None:
         said = f": {last.standing_reason[k]}" if last.standing_reason[k] else ""
         feet.append(f"standing {last.standing[k]:.2f} of 1 (none at 0.5 or below){said}")

@@ -152,11 +152,13 @@ def client_round(item: dict[str, Any] | None, n: int) -> ClientRound | None:
     zeta = [z if z is not None and all(x is not None for x in z) else None for z in _vectors(item.get("zeta"), n, 50)]
     pairs = item.get("paired")
     stand, because = _standing(item, n)
+    noted = item["noted"] if isinstance(item.get("noted"), dict) else {}
     return ClientRound(
         round=round,
         status=letters(status),
         reason=[text(r) for r in reasons] if isinstance(reasons, list) and len(reasons) == n else [""] * n,
-        numbers={name: numbers(item.get(name), n) for name in CLIENT_NUMBERS},
+        numbers={name: numbers(item.get(name), n) for name in CLIENT_NUMBERS}
+        | {"epsilon": numbers(noted.get("epsilon"), n)},
         zeta=zeta,  # type: ignore[arg-type]
         places=full,
         points=[p if p is not None and len(p) == len(full) else None for p in points],

@@ -8,11 +8,11 @@ from dataclasses import replace
 from feduca.core import wording
 from feduca.report.better_off import sentence as judgement
 from feduca.report.better_off import why_out
-from feduca.report.cleaning import Number
+from feduca.report.cleaning import Number, number
 from feduca.report.liveness import lapse
 from feduca.report.reading import Run
 from feduca.report.reasons import no_standing
-from feduca.runs import standing
+from feduca.runs import privacy, standing
 from feduca.runs.manifest import nothing_kept
 from feduca.runs.standing import LAST
 
@@ -78,7 +78,7 @@ def verdict(run: Run) -> list[str]:
         ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet.".strip()]
-    who = (_unheard(run), _silent(run), _gone(run))
+    who = (_unheard(run), _silent(run), _gone(run), _private(run))
     sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), *who]
     return [sentence for sentence in sentences if sentence]
 
@@ -107,7 +107,7 @@ def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
     state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
-    who = (_unheard(run), _silent(run), _gone(run)) if run.rounds else ()
+    who = (_unheard(run), _silent(run), _gone(run), _private(run)) if run.rounds else ()
     return [said for said in (*doubt, state, *who) if said]
 
 
@@ -251,6 +251,16 @@ def _silent(run: Run) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _private(run: Run) -> str:
+    """What silos have spent of their privacy."""
+    if not run.clients:
+        return ""
+    last, table = run.clients[-1], run.config.get("privacy")
+    budget = number(table.get("epsilon")) if isinstance(table, Mapping) else None
+    said = privacy.sentence(last.numbers["epsilon"], last.reason, budget)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def unheard(run: Run) -> dict[int, str]:

@@ -30,6 +30,7 @@ from feduca.tasks.engines import (
     out_of_memory,
     unstackable,
 )
+from feduca.tasks.engines.private import train_private
 from feduca.tasks.metrics import Criterion, each, mixable, why_not_mixable
 from feduca.tasks.models.layout import Layout
 from feduca.tasks.tally import Tally
@@ -231,6 +232,8 @@ class TorchTask:
             batches = replace(batches, **dict(zip(("drift", "free"), slants)))
         with self._computing(spec.batch_size):
             return self.engine.train(theta, batches, spec, anchor, Keys(seeds, round, own))
+
+    train_private = train_private
 
     def evaluate(self, theta: Array, clients: Ints, split: str) -> Scores:
         """Scores `[K]` of `theta[K, size]`, client by client, on the client's own `split` (NaN where it has none)."""

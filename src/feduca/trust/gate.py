@@ -50,7 +50,11 @@ LONGEST_ROW = 1000  # places at which a utility is measured
 _FIELDS = {"run", "round", "client", "status", "reason", "theta", "gamma", "zeta", "measurements"}
 _TESTS = ("test.deployed", "test.own", "test.global", "test.alone")
 _POINTS = ("points.places", "points.values", "points.losses")  # the last where whole curves are kept
-_NOTED = ("noted.trainings", *(f"noted.weight_{of}" for of in ("shared", "completed", "tuned", "private")))
+_NOTED = (
+    "noted.trainings",
+    "noted.epsilon",
+    *(f"noted.weight_{of}" for of in ("shared", "completed", "tuned", "private")),
+)
 _PAIRED = ("examples", "gained", "lost", "loss_gain", "loss_variance")  # what is deployed against the model alone
 _MEASUREMENTS = {*NAMES, *_TESTS, *(f"test.paired_{name}" for name in _PAIRED), *_POINTS, *_NOTED}
 _TOLD = re.compile(r"told\.\w{1,40}", re.ASCII)  # a method's own numbers
