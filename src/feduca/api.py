@@ -155,6 +155,11 @@ def is_finished(chosen: Recipe, seed: int, out: str | Path) -> bool:
     return _directory(out, chosen, seed).state() == "finished"
 
 
+def forget(chosen: Recipe, seed: int, out: str | Path) -> None:
+    """Remove what is there of a run below `out`: the next one starts anew."""
+    _directory(out, chosen, seed).forget()
+
+
 def _directory(
     out: str | Path, chosen: Recipe, seed: int, name: str | None = None, place: Path | None = None
 ) -> RunDirectory:

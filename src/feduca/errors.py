@@ -5,7 +5,8 @@
     |   |-- ConfigError         a recipe, a TOML file or a --set
     |   |-- ProblemError        a participation program that is not one
     |   |-- DataError           a data set that is missing, damaged or does not fit
-    |   `-- CheckpointError     a checkpoint that is damaged or belongs to another run
+    |   |-- CheckpointError     a checkpoint that is damaged or belongs to another run
+    |   `-- Busy                another process is writing what this one would
     `-- RunError                something went wrong while running (exit code 1)
 
 Every message is one line, whatever the input held. Nothing else is caught: an unexpected exception is a bug and keeps its
@@ -56,6 +57,10 @@ class DataError(InputError):
 
 class CheckpointError(InputError):
     """A checkpoint is damaged, or belongs to another run."""
+
+
+class Busy(InputError):
+    """Another process is writing what this one would."""
 
 
 class RunError(FeducaError):

@@ -31,11 +31,28 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Out = Annotated[str, typer.Option(help="Folder for run directories.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
 Lockstep = Annotated[int, typer.Option(help="Number of runs to batch together: fills a GPU.", min=1)]
-Jobs = Annotated[int, typer.Option(help="Number of processes that share the runs.", min=1)]
+Jobs = Annotated[
+    int | None,
+    typer.Option(help="How many jobs at a time share the runs.", min=1, show_default="1; with --on slurm 1000"),
+]
+On = Annotated[
+    str | None, typer.Option("--on", help="Where jobs go: local or slurm. [default: this machine's processes]")
+]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option("--slurm", help="For sbatch, e.g. partition=gpu,time=4:00:00,gpus=1,cpus=8,mem=32G, or a TOML file."),
+]
 Import = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="FILE.py", help="Run this file of yours first: its mechanisms (repeatable)."),
 ]
+
+
+def place_of(on: str | None, jobs: int | None, slurm: list[str] | None) -> Any:
+    """Where the runs of a table are computed."""
+    from feduca.studies.pools import Where, slurm_options
+
+    return Where(on, jobs, slurm_options(slurm or []))
 
 
 def load_imports(imports: list[str] | None) -> None:

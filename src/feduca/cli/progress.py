@@ -39,9 +39,9 @@ class Left:
     """How long it may take still, reckoned from the runs that were done since it was first asked."""
 
     def __init__(self) -> None:
-        self._first, self._started = -1, time.monotonic()
+        self._first, self._started = -1.0, time.monotonic()
 
-    def said(self, done: int, total: int) -> str:
+    def said(self, done: float, total: int) -> str:
         """In words; nothing before the first is done."""
         if self._first < 0:
             self._first, self._started = done, time.monotonic()
@@ -51,11 +51,24 @@ class Left:
         return f", about {left:.0f} s left" if left < 120 else f", about {left / 60:.0f} min left"
 
 
+class Lines:
+    """Plain lines of how far jobs are: one whenever a run is done, else one a minute."""
+
+    def __init__(self) -> None:
+        self._left, self._last, self._when = Left(), "", 0.0
+
+    def tell(self, done: float, total: int, said: str, after: str = "") -> None:
+        left, whole = self._left.said(done, total), f"{int(done)} {after}"
+        if whole != self._last or time.monotonic() - self._when > 60:
+            self._last, self._when = whole, time.monotonic()
+            print(f"{said}{after}{left}", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Watches run after run, or batch after batch; `total` runs of `rounds` rounds each."""
 
-    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy", jobs: int = 1) -> None:
-        self._jobs, self._left = jobs, Left()
+    def __init__(self, rounds: int, total: int = 1, metric: str = "accuracy", elsewhere: bool = False) -> None:
+        self._elsewhere, self._left, self._lines = elsewhere, Left(), Lines()
         self._rounds, self._total, self._metric = rounds, total, metric
         self._label = ""
         self._done = self._seen = self._of_batch = self._shown = 0
@@ -69,16 +82,16 @@ class Progress:
             self._live = Live(console=self._console, transient=True, refresh_per_second=8)
             self._live.start()
 
-    def start(self, done: int, total: int, label: str) -> None:
+    def start(self, done: float, total: int, label: str) -> None:
         """What runs now, after `done` of all runs; several in lockstep have one label, and the first of them is shown."""
-        self._done, self._label = done, label
+        self._done, self._label = int(done), label
         self._of_batch = self._shown = 0
-        if self._jobs > 1 and label:  # rounds are another process's, runs are seen to end
-            said = f"{done} of {total} runs done, {label}{self._left.said(done, total)}"
+        if self._elsewhere and label:  # the rounds are another process's
+            said = f"{int(done)} of {total} runs done, {label}"
             if self._live is None:
-                print(said, file=sys.stderr, flush=True)
+                self._lines.tell(done, total, said)
             else:
-                self._live.update(self._below(Text(said)))
+                self._live.update(self._below(Text(f"{said}{self._left.said(done, total)}")))
             return
         if self._live is not None and label:  # the first round may take a while
             self._live.update(self._below(Text(f"{self._title()}: round 1 of {self._rounds} ...")))
@@ -136,15 +149,15 @@ class Progress:
 
 
 @contextmanager
-def study(name: str) -> Iterator[Callable[[int, int, str], None]]:
+def study(name: str, elsewhere: bool = False) -> Iterator[Callable[[float, int, str], None]]:
     """A bar of runs done and time left on a terminal, plain lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        left = Left()
+        lines = Lines()
 
-        def tell(done: int, total: int, label: str) -> None:
-            after = f"{', next: ' + label if label else ''}{left.said(done, total)}"
-            print(f"{name}: {done} of {total} runs done{after}", file=sys.stderr, flush=True)
+        def tell(done: float, total: int, label: str) -> None:
+            after = f", {'' if elsewhere else 'next: '}{label}" if label else ""
+            lines.tell(done, total, f"{name}: {int(done)} of {total} runs done", after)
 
         yield tell
         return

@@ -17,10 +17,12 @@ from feduca.cli.options import (
     Jobs,
     Json,
     Lockstep,
+    On,
     Out,
     Rounds,
     Seed,
     Set,
+    Slurm,
     Source,
     chosen_recipe,
     command,
@@ -28,6 +30,7 @@ from feduca.cli.options import (
     folder_of,
     is_finished,
     load_imports,
+    place_of,
     repeatable,
     say,
 )
@@ -45,7 +48,9 @@ def compare(
     device: Device = None,
     out: Out = "runs",
     lockstep: Lockstep = 1,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    on: On = None,
+    slurm: Slurm = None,
     as_json: Json = False,
     again: Again = False,
     imports: Import = None,
@@ -58,8 +63,10 @@ def compare(
     from feduca.runs.directory import over_seeds
     from feduca.studies.cells import relabelled, set_by, unreached
     from feduca.studies.execute import execute
+    from feduca.studies.jobs import Unfinished
 
     load_imports(imports)
+    where = place_of(on, jobs, slurm)
     chosen = chosen_recipe(source, settings, rounds, seed, device)
     changes = {parse_setting(text)[0]: text for text in settings or []}  # of several about one entry the last counts
     for key, text in changes.items():
@@ -79,7 +86,7 @@ def compare(
     if done:
         say(f"{done} of {len(rows) * len(chosen.seeds)} runs already finished; --again repeats them")
     runs = [(row, row.of_seed(seed)) for row in rows for seed in row.recipe.seeds]
-    progress = display.Progress(chosen.rounds, len(runs), chosen.task.metric, jobs)
+    progress = display.Progress(chosen.rounds, len(runs), chosen.task.metric, not where.here)
     lines: dict[int, dict[str, Any]] = {}
     ends: dict[int, Any] = {}
     lost: dict[int, str] = {}  # by run, who has no standing in the end
@@ -100,7 +107,7 @@ def compare(
                 [cell for _, cell in runs],
                 out=out,
                 lockstep=lockstep,
-                jobs=jobs,
+                where=where,
                 again=again,
                 watch=progress.start,
                 rounds=progress,
@@ -111,6 +118,11 @@ def compare(
                 lost |= {i: standing.unheard(result.clients, result.silos) for i, (result,) in batch}
                 if not chosen.axes:
                     progress.finished(so_far())
+    except Unfinished:
+        progress.close()
+        if table := so_far():
+            typer.echo(json.dumps(table) if as_json else display.comparison(table))
+        raise
     finally:
         progress.close()
     table = so_far()
@@ -149,7 +161,9 @@ def reproduce(
         ),
     ] = None,
     lockstep: Lockstep = 1,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    on: On = None,
+    slurm: Slurm = None,
     as_json: Json = False,
     again: Again = False,
     fill: Annotated[
@@ -162,8 +176,10 @@ def reproduce(
     from feduca.recipes.schema import parse_setting
     from feduca.studies.execute import is_file, parse_only, results_folder, summary_name, unjudged
     from feduca.studies.execute import reproduce as run_study
+    from feduca.studies.jobs import Unfinished
 
     load_imports(imports)
+    where = place_of(on, jobs, slurm)
     own = is_file(name)
     changes = dict(map(parse_setting, settings or []))
     if device is not None:
@@ -172,21 +188,25 @@ def reproduce(
         out = f"{out}/smoke"
     results = results or str(results_folder(out, smoke, changes))
     written = f"{results}/{summary_name(name)}.json"
-    with repeatable(changes.get("checkpoint.keep", True)), display.study(name) as watch:
-        summary = run_study(
-            name,
-            smoke=smoke,
-            settings=changes,
-            keep=parse_only(only or []),
-            out=out,
-            results=results,
-            lockstep=lockstep,
-            jobs=jobs,
-            again=again,
-            fill=fill,
-            watch=watch,
-            tell=say,
-        )
+    try:
+        with repeatable(changes.get("checkpoint.keep", True)), display.study(name, not where.here) as watch:
+            summary = run_study(
+                name,
+                smoke=smoke,
+                settings=changes,
+                keep=parse_only(only or []),
+                out=out,
+                results=results,
+                lockstep=lockstep,
+                where=where,
+                again=again,
+                fill=fill,
+                watch=watch,
+                tell=say,
+            )
+    except Unfinished:
+        say(f"summary of the others in {written}")
+        raise
     if smoke:
         theirs = "small stand-in data (digits), figures are not comparable with the paper's"
         say(f"smoke: {'with the settings of [smoke] in ' + name if own else theirs}")

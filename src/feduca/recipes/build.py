@@ -187,7 +187,7 @@ def origin(recipe: Recipe, seed: int) -> tuple[str, str, int]:
     return recipe.task.model_dump_json(), recipe.engine.model_dump_json(), seed
 
 
-def check_here(recipes: Iterable[Recipe]) -> None:
+def check_here(recipes: Iterable[Recipe], device_elsewhere: bool = False) -> None:
     """Refuse, before any of them runs, recipes whose data or device are not here."""
     from feduca.tasks.data import load
     from feduca.tasks.data.natural import load_natural
@@ -195,7 +195,8 @@ def check_here(recipes: Iterable[Recipe]) -> None:
 
     wanted = {(r.engine.device, r.engine.precision, r.task.data, r.task.data_dir): None for r in recipes}
     for device, precision, data, data_dir in wanted:
-        Settings(device=device, precision=precision).check()
+        if not device_elsewhere:
+            Settings(device=device, precision=precision).check()
         if is_folder(data):
             _check_folder(data)
         elif data in NATURAL:

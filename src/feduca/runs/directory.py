@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feduca.core.records import plain
-from feduca.errors import CheckpointError, FeducaError, InputError, RunError
+from feduca.errors import Busy, CheckpointError, FeducaError, InputError, RunError
 from feduca.runs import checkpoint, files, manifest
 from feduca.runs.checkpoint import Checkpoint
 from feduca.runs.environment import commit_of, environment, other_versions, silos_of, task_of
@@ -142,6 +142,13 @@ class RunDirectory:
                 f"cannot write to {self.path}: {error.strerror}; choose another folder with --out"
             ) from None
         self._fixed = {name: text.encode() for name, text in texts.items()}
+
+    def forget(self) -> None:
+        """Remove what an earlier run left here, so that the next one starts anew."""
+        if self.state() is not None and not self.path.is_symlink():
+            with self:
+                self._acquire()
+                self._clear()
 
     def _clear(self) -> None:
         """Remove what an earlier run of this name wrote, the status first; nothing else, and no link's target."""
@@ -282,7 +289,7 @@ class RunDirectory:
         try:
             self._lock = locked(self.path)
         except BlockingIOError:
-            raise InputError(f"another process is writing {self.path}; wait for it, or choose another --out") from None
+            raise Busy(f"another process is writing {self.path}; wait for it, or choose another --out") from None
 
     def _write(self, name: str, value: Any) -> None:
         write_whole(self.path / name, json.dumps(value, indent=1))

@@ -13,14 +13,15 @@ from typing import Any
 from feduca import api
 from feduca.analysis import partition_report as splits
 from feduca.errors import ConfigError
-from feduca.recipes import cost_hint
+from feduca.recipes import cost_hint, plugins
 from feduca.recipes import schema as config
 from feduca.recipes.build import check_here, make_task
 from feduca.runs import directory as runs
 from feduca.runs.directory import RunResult
-from feduca.studies import parallel
+from feduca.studies import jobs
 from feduca.studies.cell_summary import CellSummary
 from feduca.studies.cells import Cell, cells, set_by
+from feduca.studies.pools import HERE, Where
 from feduca.studies.summarise import PLAIN, summarise, taken_over
 from feduca.studies.summary_file import SummaryFile, Tell, in_order, place, read
 from feduca.studies.timed import timed
@@ -57,7 +58,7 @@ FREE = ("seeds", "rounds", "engine", "checkpoint")  # how long and where to run 
 
 SAME = ("seeds", "engine", "checkpoint", "task.data_dir")  # settings that leave the experiment what it is
 
-Watch = Callable[[int, int, str], None]  # cells done, cells in all, the label of the one that comes next
+Watch = Callable[[float, int, str], None]  # runs done (and parts of them), runs in all, the label of what comes next
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -261,7 +262,7 @@ def execute(
     lockstep: int = 1,
     again: bool = False,
     warm: bool = False,
-    jobs: int = 1,
+    where: Where = HERE,
     watch: Watch = lambda done, total, label: None,
     rounds: api.Watcher | None = None,
     tell: Tell = lambda line: None,
@@ -269,12 +270,13 @@ def execute(
     """Run cells batch by batch: their places in `chosen`, each with a result per seed; all that are done come first.
 
     Neighbours of one shape go side by side, up to `lockstep` runs at a time. `warm`: every run is timed, so it starts on a warm
-    device. With several `jobs` batches go on in so many processes, and come as they are done. `watch` hears of every batch before
-    it starts, `rounds` of every round of every run of this process.
+    device. Where that is not this process, batches are jobs and come as they are done; one that fails ends nothing but itself
+    and is told by `Unfinished` at the end. `watch` hears of every batch before it starts, `rounds` of every round of every run
+    of this process.
     """
     todo = [[s for s in cell.recipe.seeds if again or not api.is_finished(cell.recipe, s, out)] for cell in chosen]
     left = [cell.recipe for cell, seeds in zip(chosen, todo) for _ in seeds]
-    check_here(left)
+    check_here(left, device_elsewhere=where.on == "slurm")
     if line := cost_hint.warning_of_many(left):
         tell(line)
     total = sum(len(cell.recipe.seeds) for cell in chosen)
@@ -282,14 +284,14 @@ def execute(
 
     def results(batch: Sequence[int], again: bool) -> list[tuple[int, list[RunResult]]]:
         wanted = [(chosen[i].recipe, seed) for i in batch for seed in chosen[i].recipe.seeds]
-        found = iter(api.run_many(wanted, out=out, lockstep=lockstep, again=again, watch=rounds))
+        found = iter(jobs.patiently(wanted, out, lockstep, again, rounds, tell))
         return [(i, [next(found) for _ in chosen[i].recipe.seeds]) for i in batch]
 
     if ready := [i for i, seeds in enumerate(todo) if not seeds]:
         yield results(ready, again=False)
     open_ = [i for i, seeds in enumerate(todo) if seeds]
-    if jobs > 1 and len(open_) > 1:
-        yield from _in_processes(chosen, open_, todo, results, out, jobs, lockstep, again, total, watch)
+    if open_ and (where.on or (not where.here and len(open_) > 1)):
+        yield from _as_jobs(chosen, open_, todo, results, out, where, lockstep, again, total, watch)
         return
     for batch in _batches(chosen, open_, lockstep):
         first = chosen[batch[0]]
@@ -301,32 +303,55 @@ def execute(
     watch(total, total, "")
 
 
-def _in_processes(
+def _as_jobs(
     chosen: Sequence[Cell],
     places: Sequence[int],
     todo: Sequence[Sequence[int]],
     results: Callable[[Sequence[int], bool], list[tuple[int, list[RunResult]]]],
     out: str | Path,
-    jobs: int,
+    where: Where,
     lockstep: int,
     again: bool,
     total: int,
     watch: Watch,
 ) -> Iterator[list[tuple[int, list[RunResult]]]]:
-    """The batches of `execute` in `jobs` processes; a run that several cells ask for is one process's work."""
+    """The batches of `execute` as jobs; a run that several cells ask for is one job's work. What fails is told at the end."""
     first_of: dict[tuple[str, str, int], int] = {}
     asked = {i: [(chosen[i].recipe.name, chosen[i].recipe.hash(), seed) for seed in todo[i]] for i in places}
     own = [i for i in places if all(first_of.setdefault(run, i) == i for run in asked[i])]
-    batches = _batches(chosen, own, lockstep)
-    work = [[(chosen[i].recipe, seed) for i in batch for seed in todo[i]] for batch in batches]
     done = total - sum(len(todo[i]) for i in places)
-    watch(done, total, f"{jobs} at a time")
-    for k in parallel.finish(work, out, jobs, lockstep, again):
-        yield results(batches[k], False)
-        done += len(work[k])
-        watch(done, total, f"{jobs} at a time")
-    if others := [i for i in places if i not in own]:
-        yield results(others, False)
+    failed: dict[int, jobs.Failure] = {}
+    files, absolute = tuple(plugins.loaded()), str(Path(out).resolve())
+    pool = where.pool(out)
+    for i in own if again else ():  # now, and not in a job: that may be killed, and goes on when it is begun again
+        for seed in todo[i]:
+            api.forget(chosen[i].recipe, seed, out)
+
+    def work(group: Sequence[int]) -> jobs.Work:
+        return jobs.Work(tuple((chosen[i].recipe, s) for i in group for s in todo[i]), absolute, lockstep, files)
+
+    def beat(going: Sequence[Sequence[int]]) -> None:
+        parts = sum(jobs.part(chosen[i].recipe, seed, out) for group in going for i in group for seed in todo[i])
+        watch(done + parts, total, f"{len(going)} {pool.word}")
+
+    for group, failure in jobs.finish(_batches(chosen, own, lockstep), work, pool, beat):
+        if failure is None:
+            yield results(group, False)
+        else:
+            failed |= dict.fromkeys(group, failure)
+        done += sum(len(todo[i]) for i in group)
+    for i in (i for i in places if i not in own):
+        if broken := [failed[first_of[run]] for run in asked[i] if first_of[run] in failed]:
+            failed[i] = broken[0]
+        else:
+            yield results([i], False)
+    if failed:
+        first, why = next(iter(failed.items()))
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        raise jobs.Unfinished(
+            f"{len(failed)} of {len(chosen)} failed, the others are done: {chosen[first].label}: {why.said} ({why.log}){more};"
+            " the same command tries them again"
+        )
     watch(total, total, "")
 
 
@@ -355,7 +380,7 @@ def reproduce(
     out: str | Path = "runs",
     results: str | Path | None = None,
     lockstep: int = 1,
-    jobs: int = 1,
+    where: Where = HERE,
     again: bool = False,
     fill: bool = False,
     watch: Watch = lambda done, total, label: None,
@@ -394,10 +419,10 @@ def reproduce(
     if name in TIMED and lockstep > 1:
         tell(f"{name} runs one at a time, since its clock counts: --lockstep {lockstep} is left aside")
         lockstep = 1
-    if name in TIMED and jobs > 1:
-        tell(f"{name} runs one at a time, since its clock counts: --jobs {jobs} is left aside")
-        jobs = 1
-    how = {"lockstep": lockstep, "jobs": jobs, "again": again, "warm": name in TIMED}
+    if name in TIMED and not where.here:
+        tell(f"{name} runs one at a time and here, since its clock counts: --jobs and --on are left aside")
+        where = HERE
+    how = {"lockstep": lockstep, "where": where, "again": again, "warm": name in TIMED}
     batches = execute(missing, out=out, **how, watch=watch, tell=tell)
     for batch in batches:
         known = file.put([(missing[i], summarise(missing[i], results)) for i, results in batch])
