@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,21 @@ __all__ = ["ALSO", "CASES", "CLAIMS", "ROWS", "SECTIONS", "Claim", "Summaries", 
 ALSO = ("audit", "cross", "readings")  # summaries that judges read besides those of the studies
 
 ROWS: dict[str, list[list[Any]]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
-CASES: dict[str, list[Case]] = {
-    name: cases
-    for part in (accuracy, participation, mechanism, discrepancy, honesty, splits, cost)
-    for name, cases in part.CASES.items()
-} | {row[0]: figures.cases(row[4]) for rows in ROWS.values() for row in rows if len(row) > 4}
+PARTS = (accuracy, participation, mechanism, discrepancy, honesty, splits, cost)
+
+
+def _cases(by: str, where: str, text: str, last: str, about: Mapping[str, Any] | None = None) -> list[Case]:
+    """The cases of a row: of figures that it names, of the judge that is called as it is, or made in code."""
+    if about is None:
+        return next(part.CASES[by] for part in PARTS if by in getattr(part, "CASES", {}))
+    if "see" in about:
+        return figures.cases(about)
+    return figures.judged(
+        about, next(vars(part)[name] for part in PARTS if (name := by.replace("-", "_")) in vars(part))
+    )
+
+
+CASES: dict[str, list[Case]] = {row[0]: _cases(*row) for rows in ROWS.values() for row in rows if row[0] not in WORDS}
 
 
 def _claims(by: str, where: str, text: str, last: str, about: object = None) -> list[Claim]:

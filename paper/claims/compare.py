@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -107,6 +108,16 @@ def below(over: Difference) -> str:
     return positive(-over)
 
 
+def a_point_less(ours: Difference) -> str:
+    """Something is smaller by more than a point."""
+    return positive(Difference(-0.01 - ours.value, ours.error))
+
+
+def still(move: Difference) -> str:
+    """Something does not move."""
+    return FAILS if move.clear else HOLDS
+
+
 def highest(ours: Difference) -> str:
     """Something has the highest mean; undecided where another is ahead within the error."""
     return HOLDS if ours.value > 0 else FAILS if ours.clear else UNDECIDED
@@ -152,3 +163,24 @@ def every(words: Iterable[str]) -> str:
     """Several things at once: it holds if all do, and fails if one does."""
     found = set(words)
     return next((word for word in (FAILS, UNDECIDED, DIRECTION) if word in found), HOLDS)
+
+
+NAMED: dict[str, Callable[[Difference], str]] = {
+    "clear": positive,
+    "below": below,
+    "a point less": a_point_less,
+    "still": still,
+    "highest": highest,
+}
+
+
+def named(must: str | Mapping[str, Any] | None) -> Callable[[Any], str]:
+    """The comparator that claims.toml says: by name, or bounds (`least`, `most`) with wider ones (`nearly`)."""
+    if must is None:
+        return every  # what is seen has a verdict already
+    if isinstance(must, str):
+        return NAMED[must]
+    nearly = must.get("nearly")
+    if "least" in must and "most" in must:
+        return within(must["least"], must["most"], nearly)
+    return at_least(must["least"], nearly) if "least" in must else at_most(must["most"], nearly)

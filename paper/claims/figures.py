@@ -3,18 +3,20 @@
 A row says what is seen: "gap" (how much more `ahead` has than `behind`, or than the best of several), "off" (how far a figure is
 from the paper's) or "both" (an accuracy and a participation that the paper gives together). `at` is the study, `of` the quantity,
 `each` the cells, one claim for every combination of labels; `must` is the comparator, `beside` what is told beside it.
+A row without `see` is judged by the function of its name in the files beside this one, which is given the labels.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import CLOSE, CLOSE_SHARE, Figure
-from paper.claims.judging import Case, Seen, Summaries
+from paper.claims.judging import Case, Seen, Summaries, Verdict
 from paper.claims.look import DATA, NAMES, TEXT, Pick, Quantity, pct
 
 Labels = Mapping[str, str]
@@ -29,14 +31,20 @@ COLUMNS = {"columns": look.COLUMNS, "columns and text": [*look.COLUMNS, TEXT], "
 
 def cases(row: Row) -> list[Case]:
     """The claims of a row, one for each combination of its labels that the paper has a figure for."""
-    make = {"gap": _gap, "off": _off, "both": _both}[row["see"]]
     found = []
     for labels in _each(row.get("each", {})):
         try:
-            found.append(make(row, labels))
+            found.append({"gap": _gap, "off": _off, "both": _both}[row["see"]](row, labels))
         except KeyError:  # a method that the paper leaves out on these data
             continue
     return found
+
+
+def judged(row: Row, judge: Callable[..., Seen | Verdict]) -> list[Case]:
+    """The same for a row without `see`: the judge is a function of the summaries and the labels."""
+    shown = pct if row.get("shown") == "percent" else row.get("shown", "{:.2f}").format
+    word, fails = compare.named(row.get("must")), row.get("fails", "")
+    return [Case(partial(judge, **labels), word, _words(labels), shown, fails) for labels in _each(row.get("each", {}))]
 
 
 def theirs(of: str, study: str, labels: Labels) -> Figure:
@@ -97,7 +105,7 @@ def _gap(row: Row, labels: Labels) -> Case:
     )
     fill = _words(labels) | {"n": len(picks) + 1}
     if row["must"] != "size":
-        return Case(see, compare.highest if row["must"] == "highest" else compare.positive, fill)
+        return Case(see, compare.named(row["must"]), fill)
     lead = compare.difference(*(theirs(row["of"], row["at"], side) for side in (ahead, behind)))
     fill |= {"ahead": NAMES.get(ahead.get("method", "")), "behind": NAMES.get(behind.get("method", ""))}
     return Case(see, lambda ours: compare.sized(ours, lead, close), {**fill, "size": 100 * abs(lead.value)})
@@ -117,7 +125,9 @@ def _off(row: Row, labels: Labels) -> Case:
         figure = theirs(row["of"], row["at"], labels)
         fill |= {"theirs": 100 * figure.mean, "share": pct(figure.mean)}
         see = look.off(quantity, pick, figure, _beside(row, labels))
-    return Case(see, compare.below if row["must"] == "below" else lambda apart: compare.level(apart, close), fill)
+    return Case(
+        see, lambda apart: compare.level(apart, close) if row["must"] == "level" else compare.below(apart), fill
+    )
 
 
 def _both(row: Row, labels: Labels) -> Case:

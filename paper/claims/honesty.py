@@ -15,7 +15,7 @@ TASK = "; on the quickstart task, `feduca audit`"
 TRUTHFUL, TEN = (look.at("misreporting", inflation=level) for level in ("0", "10"))
 
 
-def _collapse(summaries: Summaries) -> Verdict:
+def collapse(summaries: Summaries) -> Verdict:
     truthful, cell = TRUTHFUL(summaries), TEN(summaries)
     bounds = {look.shares: 0.05, look.accuracy: paper.CHANCE + 0.02}
     word = compare.every(
@@ -26,7 +26,7 @@ def _collapse(summaries: Summaries) -> Verdict:
     return Verdict(word, f"{ours}; against truthful {fewer:+.1f} and {worse:+.1f} points{said_of(cell)}")
 
 
-def _infeasible(summaries: Summaries) -> Seen:
+def infeasible(summaries: Summaries) -> Seen:
     cell = TEN(summaries)
     called, truthful = (look.entry(c, "fallbacks") / look.entry(c, "rounds") for c in (cell, TRUTHFUL(summaries)))
     words = f"of half of the rounds: the fallback was called in {pct(called)} of them, truthful {pct(truthful)}"
@@ -58,7 +58,7 @@ def _change(row: Mapping[str, Any]) -> Difference:
     return Difference(row["own"]["mean"], max(compare.LEAST, compare.t95(row["cases"] - 1) * row["own"]["stderr"]))
 
 
-def _truth(summaries: Summaries) -> Verdict:
+def truth(summaries: Summaries) -> Verdict:
     audit = _audit(summaries)
     found = audit["best_response"]
     if not found:
@@ -69,8 +69,5 @@ def _truth(summaries: Summaries) -> Verdict:
 
 
 CASES = {
-    "collapse": [Case(_collapse)],
-    "infeasible": [Case(_infeasible, compare.positive)],
     "alone": [_alone("reported", "the threshold it reports"), _alone("true", "its true one")],
-    "truth": [Case(_truth)],
 }

@@ -8,37 +8,34 @@ from feduca.studies.summary_file import settings_text
 from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, UNDECIDED, Difference, Figure
-from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
-from paper.claims.look import NAMES, pct
+from paper.claims.judging import Missing, Seen, Summaries, Verdict, said_of
+from paper.claims.look import pct
 from paper.tables import Cell, known
 
 COLLAPSED = ("fedavg", "fedprox", "aaggff")
 
 
-def _plateau(summaries: Summaries) -> Seen:
+def plateau(summaries: Summaries) -> Seen:
     rounds = look.curve(look.table("cifar10", "1.0,1.0", "incfl")(summaries), "participation_by_round")
     middle, last = look.block(rounds, 41, 70).mean, look.block(rounds, 71, 100).mean
     said = f" points apart: rounds 41-70 {pct(middle)}, 71-100 {pct(last)}"
     return Seen({"": 100 * abs(last - middle)}, beside=said)
 
 
-def _never_back(method: str) -> Case:
-    def see(summaries: Summaries) -> Verdict:
-        cell = look.table("cifar10", "0.5,1.0", method)(summaries)
-        rounds = look.curve(cell, "participation_by_round")
-        early, late = look.block(rounds, 2, 10).mean, look.block(rounds, 71, 100).mean
-        # A summary's curve is the mean over seeds: their spread is not known.
-        back = (
-            compare.positive(Difference(late - early, compare.ONE_SEED)) == HOLDS
-            or late > paper.COLLAPSED + compare.ONE_SEED
-        )
-        word = FAILS if back else HOLDS if late < paper.COLLAPSED else UNDECIDED
-        return Verdict(word, f"rounds 2-10 {pct(early)}, 71-100 {pct(late)}{said_of(cell)}")
-
-    return Case(see, fill={"method": NAMES[method]})
+def never_back(summaries: Summaries, method: str) -> Verdict:
+    cell = look.table("cifar10", "0.5,1.0", method)(summaries)
+    rounds = look.curve(cell, "participation_by_round")
+    early, late = look.block(rounds, 2, 10).mean, look.block(rounds, 71, 100).mean
+    # A summary's curve is the mean over seeds: their spread is not known.
+    back = (
+        compare.positive(Difference(late - early, compare.ONE_SEED)) == HOLDS
+        or late > paper.COLLAPSED + compare.ONE_SEED
+    )
+    word = FAILS if back else HOLDS if late < paper.COLLAPSED else UNDECIDED
+    return Verdict(word, f"rounds 2-10 {pct(early)}, 71-100 {pct(late)}{said_of(cell)}")
 
 
-def _sustained(summaries: Summaries) -> Seen:
+def sustained(summaries: Summaries) -> Seen:
     falls = {}
     for name, (feduca,) in look.columns(summaries, "feduca"):
         rounds = look.curve(feduca, "participation_by_round")
@@ -54,7 +51,7 @@ def _least(cell: Cell) -> int | None:
     return round(min(rounds) * cell["clients"]) if len(cell["seeds"]) == 1 and rounds and cell.get("clients") else None
 
 
-def _never_empty(found: Iterable[tuple[str, Cell]]) -> Verdict:
+def _fewest(found: Iterable[tuple[str, Cell]]) -> Verdict:
     """Over all cells that say how many participants their emptiest round had."""
     told = {name: (least, cell) for name, cell in found if (least := _least(cell)) is not None}
     if not told:
@@ -74,20 +71,20 @@ def _how_often(cell: Cell) -> str:
     return f" ({sum(value == 0 for value in rounds)} of {len(rounds)})" if alone else ""
 
 
-def _truthful(summaries: Summaries) -> Verdict:
+def never_empty(summaries: Summaries) -> Verdict:
     found = [c for c in look.cells(summaries, "table1") if c["method"] == "feduca"] + look.cells(
         summaries, "strategies"
     )
     named = [(look.where(cell), cell) for cell in found]
-    return _never_empty(named + [(f"delta = {look.where(cell)}", cell) for cell in look.cells(summaries, "delta")])
+    return _fewest(named + [(f"delta = {look.where(cell)}", cell) for cell in look.cells(summaries, "delta")])
 
 
-def _inflated(summaries: Summaries) -> Verdict:
+def never_empty_inflated(summaries: Summaries) -> Verdict:
     found = [(look.where(cell), cell) for cell in look.cells(summaries, "misreporting")]
-    return _never_empty((f"+{name} %", cell) for name, cell in found if name != "0")
+    return _fewest((f"+{name} %", cell) for name, cell in found if name != "0")
 
 
-def _single_vector(summaries: Summaries) -> Verdict:
+def single_vector(summaries: Summaries) -> Verdict:
     """Uniform weights and local-baseline thresholds: the cell of `feduca compare cross` in which only these meet."""
     wanted = {"method": "FedAvg (uniform)", "offer": "global", "rule": "Eq. 2, local baseline"}
     rows = (summaries.get("cross") or {}).get("rows", ())
@@ -100,7 +97,7 @@ def _single_vector(summaries: Summaries) -> Verdict:
     return Verdict(HOLDS if lost.clear else FAILS, words)
 
 
-def _weights_keep(summaries: Summaries) -> Verdict:
+def weights_keep(summaries: Summaries) -> Verdict:
     words, listed = [], []
     for name, (feduca, uniform, random) in look.columns(summaries, "feduca", "uniform", "random"):
         row = [cell for cell in (feduca, uniform, random, look.near(summaries, feduca)) if cell is not None]
@@ -110,21 +107,9 @@ def _weights_keep(summaries: Summaries) -> Verdict:
     return Verdict(compare.every(words), f"{titles}: {', '.join(listed)}")
 
 
-def _own_test(summaries: Summaries) -> Seen:
+def own_test(summaries: Summaries) -> Seen:
     def holds(cell: Cell) -> Figure:
         return Figure(look.entry(cell, "eq1_share"), None, len(cell["seeds"]))
 
     found = {n: compare.difference(holds(a), holds(b)) for n, (a, b) in look.columns(summaries, "feduca", "uniform")}
     return Seen(found, about="points by which Eq. 1 would hold more often than with constant uniform weights: ")
-
-
-CASES = {
-    "plateau": [Case(_plateau, compare.at_most(5), shown="{:.1f}".format)],
-    "never-back": [_never_back(method) for method in COLLAPSED],
-    "sustained": [Case(_sustained, compare.at_least(-5), shown="{:+.1f}".format)],
-    "never-empty": [Case(_truthful)],
-    "never-empty-inflated": [Case(_inflated)],
-    "single-vector": [Case(_single_vector)],
-    "weights-keep": [Case(_weights_keep)],
-    "own-test": [Case(_own_test, compare.positive)],
-}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paper import printed as paper
-from paper.claims import CASES, CLAIMS, ROWS, register
+from paper.claims import CASES, CLAIMS, PARTS, ROWS, register
 from paper.claims.compare import (
     DIRECTION,
     FAILS,
@@ -260,6 +260,7 @@ def test_every_row_has_its_cases_and_every_case_a_row():
     named = [row[0] for rows in ROWS.values() for row in rows if row[0] not in WORDS]
     assert sorted(named) == sorted(CASES)
     assert all(CASES.values())
+    assert {name for part in PARTS for name in getattr(part, "CASES", {})} <= set(named)
 
 
 def test_texts_are_unique_and_most_claims_are_asked_of_runs():
