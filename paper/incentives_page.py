@@ -6,7 +6,7 @@ Each table stands between `<!-- table NAME -->` and `<!-- end -->`; what is ther
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,68 @@ def _share(value: float) -> str:
     return wording.percent(value, decimals=2)
 
 
+COSTLY = ("withhold", "echo", "idle", "replay", "lapse")  # that are to cost three points, the interval's end below zero
+MARK = -0.03
+UNPAID = ("noise", "fixed")  # that are not to pay
+
+
+def marks(found: list[Cell]) -> str:
+    """What was asked of standing, and what came of it: a row per data and method."""
+    head = [
+        "data", "method", "deeds that cost 3 points, surely some", "that do not", "noise and fixed pay",
+        "honesty is as good: of these and `stale` %",
+        "of all deeds tried %",
+        "honest silo-rounds without standing, at most %",
+    ]  # fmt: skip
+    rows = []
+    for data, method, (_, on) in pairs(found):
+        if on is None:
+            continue
+        there = {row["deed"]: row for row in on["rows"]}
+        costs = {
+            deed: there[deed]["own"]["mean"] <= MARK and there[deed]["interval"][1] < 0
+            for deed in COSTLY
+            if deed in there
+        }
+        paying = [deed for deed in UNPAID if deed in there and there[deed]["interval"][0] > 0]
+        asked = [row for row in on["rows"] if row["deed"] in (*COSTLY, *UNPAID, "stale")]
+        limited = max([on["honest"]["honest_limited"], *(row["honest_limited"] for row in on["rows"])])
+        rows.append(
+            [
+                *(data, method),
+                ", ".join(deed for deed, cost in costs.items() if cost) or "none",
+                ", ".join(deed for deed, cost in costs.items() if not cost) or "none",
+                ", ".join(paying) or ("no" if set(UNPAID) & set(there) else wording.NOTHING),
+                *(wording.percent(_as_good(rows_of), decimals=0) for rows_of in (asked, on["rows"])),
+                _share(limited),
+            ]
+        )
+    return markdown(head, rows, 5)
+
+
+def _as_good(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The share of (silo, deed) pairs in which the deed is not better for its doer than honesty."""
+    return sum(row["cases"] * (1 - row["gained"]) for row in rows) / sum(row["cases"] for row in rows)
+
+
+def times() -> str:
+    """What standing costs in time, from a summary of its own."""
+    found = json.loads(TIMES.read_text(encoding="utf-8"))
+    rows = [
+        [one["data"], one["method"], str(one["turns"]), f"{100 * (one['ratio'] - 1):+.1f}"] for one in found["rows"]
+    ]
+    said = f"```console\n$ {found['command']}\n```\n\ncpu; commit {found['commit']}."
+    return markdown(["data", "method", "turns", "more time a round %"], rows, 2) + "\n\n" + said
+
+
+def first_deeds(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"].startswith("digits")])
+
+
+def other_deeds(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if not cell["labels"]["data"].startswith("digits")])
+
+
 def deeds(found: list[Cell]) -> str:
     """One row per deed: what it changes of the deviator's own score, without and with standing, and both rates."""
     head = [
@@ -92,14 +154,26 @@ def commands(found: list[Cell]) -> str:
     said = "\n".join(dict.fromkeys(f"$ {cell['command']}" for cell in found))
     where = ", ".join(sorted({str(cell["commit"]) for cell in found}))
     lacking = [f"{data}: {method}" for data, method, (off, on) in pairs(found) if off is None and on is None]
-    return f"```console\n{said}\n```\n\ncpu; commit {where}.\n\nNot run yet: {'; '.join(lacking) or 'nothing'}."
+    where = f"On a CPU where no device is named; commits {where}."
+    return f"```console\n{said}\n```\n\n{where}\n\nNot run yet: {'; '.join(lacking) or 'nothing'}."
 
 
-PAGES = ["docs/incentives.md", "docs/incentives-deeds.md"]
-BLOCKS = {"incentives:honest": honest, "incentives:deeds": deeds, "incentives:commands": commands}
+PAGES = ["docs/incentives.md", "docs/incentives-deeds.md", "docs/incentives-sets.md"]
+BLOCKS = {
+    "incentives:honest": honest,
+    "incentives:marks": marks,
+    "incentives:deeds": first_deeds,
+    "incentives:sets": other_deeds,
+    "incentives:commands": commands,
+}
+
+
+TIMES = Path(__file__).parents[1] / "benchmarks" / "results" / "standing.json"
 
 
 def block(name: str, results: Path) -> str:
+    if name == "incentives:times":
+        return times()
     path = results / "incentives.json"
     if not path.is_file():
         return "Not run yet: `feduca audit incentives --conduct --results results`."
