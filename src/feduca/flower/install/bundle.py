@@ -188,7 +188,7 @@ sha256sum --check --quiet --strict SHA256SUMS
 "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check {what}
 "$venv/bin/python" -m pip check
-"$venv/bin/python" -m feduca.cli.warm
+[ $# -gt 0 ] || "$venv/bin/python" -m feduca.cli.warm  # elsewhere, others run it, who compile into their own folders
 echo "installed: $("$venv/bin/feduca" --version) in $venv"
 """
 

@@ -157,21 +157,31 @@ class Watched:
         self.server = server
         self.run: Seen | None = None
         self.problem = ""  # why there is no run to look at
+        self._recipe: tuple[int, ...] = ()  # the file that was read
         self.app_alive = False
         self.app_since = 0.0  # when that app began, by the wall clock
 
     def look(self) -> None:
-        try:
-            path, planned = deploy.run_directory(self.server).path, deploy.recipe_of(self.server).rounds
-            self.problem = ""
-        except FeducaError as error:
-            self.problem = str(error)
-        else:
-            if self.run is None or self.run.path != path:
-                self.run = Seen(path, planned)
+        if (recipe := self._stamp()) != self._recipe:  # reading it takes a while, and it hardly ever changes
+            try:
+                path, planned = deploy.run_directory(self.server).path, deploy.recipe_of(self.server).rounds
+                self.problem = ""
+            except FeducaError as error:
+                self.problem = str(error)
+            else:
+                if self.run is None or self.run.path != path:
+                    self.run = Seen(path, planned)
+            self._recipe = recipe
         if self.run is not None:
             self.run.look()
         self._app()
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            seen = (self.server.path / "app" / "recipe.toml").stat()
+            return seen.st_mtime_ns, seen.st_size, seen.st_ino
+        except OSError:
+            return (0,)
 
     def _app(self) -> None:
         path = self.server.path / deploy.RUNNING

@@ -61,9 +61,11 @@ def _alert(tree: Any, path: Path) -> Alert:
         raise ConfigError(f"{where} has an entry {shown(strange[0])} that is not known; it takes {', '.join(known)}")
     command, webhook = tree.get("command", ""), tree.get("webhook", "")
     try:
-        words = tuple(shlex.split(command))
-    except (ValueError, AttributeError, TypeError):
-        raise ConfigError(f"{where} command is {shown(command)}; write a program and its arguments") from None
+        words = tuple(shlex.split(command)) if isinstance(command, str) and "\0" not in command else None
+    except ValueError:
+        words = None
+    if words is None:
+        raise ConfigError(f"{where} command is {shown(command)}; write a program and its arguments")
     events = tree.get("events", list(EVENTS))
     if not isinstance(events, list) or any(one not in EVENTS for one in events):
         raise ConfigError(f"{where} events is {shown(events)}; it is a list of some of {', '.join(EVENTS)}")
