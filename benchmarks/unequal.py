@@ -1,9 +1,11 @@
 """What silos of very unequal size cost: a round of them beside a round of equal ones over as many examples.
 
     python benchmarks/unequal.py [--device cuda] [--out benchmarks/results/unequal.json]
+    python benchmarks/unequal.py --table        # the table in docs/speed.md, from the committed summary
 
-Sizes are log-normal, the largest 100 times the smallest. Equal and unequal silos take turns, and the fastest of each counts.
-Images are random: time does not depend on what they show.
+Sizes are log-normal, the largest 100 times the smallest. Equal and unequal silos take turns, and the fastest of each counts;
+on a CPU of one thread, by the processor's time, which others on the machine do not lengthen. Images are random: time does not
+depend on what they show.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ from feduca.runs.commit import commit
 from feduca.tasks import Dataset, TorchTask, build_task
 from feduca.tasks.task import Silo
 from feduca.types import LocalSpec
+from tables import markdown, replace_tables
 
+ROOT = Path(__file__).resolve().parents[1]
+SUMMARY = ROOT / "benchmarks" / "results" / "unequal.json"
+DOCUMENT = ROOT / "docs" / "speed.md"
 APART = 100
 PARTS = {"train": 1.0, "validation": 0.25}  # examples of each part, for one of training
 
@@ -111,12 +117,11 @@ def measured(case: Case, device: str, repeat: int) -> dict[str, Any]:
     for r in range(repeat + 1):  # the first compiles and captures
         for name, task in tasks.items():
             for what, do in work.items():
-                _wait(device)
-                began = time.perf_counter()
+                began = _clock(device)
                 do(task, r)
-                _wait(device)
+                spent = _clock(device) - began
                 if r:
-                    best[name][what] = min(best[name][what], time.perf_counter() - began)
+                    best[name][what] = min(best[name][what], spent)
     for own in best.values():
         own["round"] = sum(own.values())
     steps = -(-sizes["unequal"] // case.spec.batch_size)
@@ -138,9 +143,24 @@ def measured(case: Case, device: str, repeat: int) -> dict[str, Any]:
     return row
 
 
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+def _clock(device: str) -> float:
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def table(found: dict[str, Any]) -> str:
+    """Time of a round of unequal silos over that of equal ones, as it was and as it is."""
+    rows = []
+    for device, labels in found.items():
+        was = {case: row["ratio"]["round"] for case, row in labels.get("before", {}).get("cases", {}).items()}
+        for case, row in labels["now"]["cases"].items():
+            before = f"{was[case]:.2f}" if case in was else ""
+            now = f"{row['ratio']['round']:.2f}"
+            where = "GPU" if device == "cuda" else "CPU"
+            rows.append([f"{case}, {where}", row["silos"], f"{row['padded_to_the_longest']:.1f}", before, now])
+    return markdown(["work", "silos", "steps of everybody padded, over those there are", "before", "now"], rows)
 
 
 def main() -> None:
@@ -150,11 +170,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="some cases, by their names' beginnings")
     parser.add_argument("--label", default="now", help="under what to keep the figures")
     parser.add_argument("--out", help="write the figures into this file, beside those of other labels and devices")
+    parser.add_argument("--table", action="store_true", help="only write the table from the committed summary")
     options = parser.parse_args()
+    if options.table:
+        replace_tables(DOCUMENT, {"unequal": table(json.loads(SUMMARY.read_text(encoding="utf-8")))})
+        return
     name = torch.cuda.get_device_name() if options.device == "cuda" else _processor()
     found: dict[str, Any] = {"device": name, "torch": torch.__version__, "commit": commit(), "cases": {}}
     if options.device == "cpu":
-        found["threads"] = torch.get_num_threads()
+        torch.set_num_threads(1)
     for label, case in (CPU if options.device == "cpu" else CUDA).items():
         if options.only and not any(label.startswith(start) for start in options.only):
             continue
