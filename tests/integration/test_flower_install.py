@@ -77,7 +77,7 @@ def test_units_start_a_federation_that_runs_to_its_end(tmp_path):
             log = tmp_path / f"{place.name}.log"
             env = {**BARE, **variables, "TMPDIR": "/var/tmp"}
             started.append(Process([*confined(place), *command], env=env, cwd=place, log_file=log))
-        wait_for(lambda: deploy.state_of(path) == "finished" if path.is_dir() else None, 600, "three rounds")
+        wait_for(lambda: deploy.state_of(path) == "finished" if path.is_dir() else None, 1500, "three rounds")
         assert all(process.running() for process in started)  # the next recipe may come
         assert len(statuses(path)) == 3
         assert all(word in ("joined", "declined") for row in statuses(path) for word in row)
