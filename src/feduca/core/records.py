@@ -95,7 +95,11 @@ def plain(value: Any) -> Any:
             return value.tolist()
         if value.dtype.kind == "f":  # all at once: there may be thousands of silos
             known = np.isfinite(value)
-            return value.tolist() if known.all() else np.where(known, value.astype(object), None).tolist()
+            if known.all():
+                return value.tolist()
+            found = np.full(value.shape, None, object)
+            found[known] = value[known]
+            return found.tolist()
         return plain(value.tolist())
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
