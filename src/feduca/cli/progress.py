@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from feduca.studies.cell_summary import CellSummary
 
 _MARKS = {"joined": ("■", "green"), "declined": ("·", "red"), "absent": ("?", "yellow"), "refused": ("x", "yellow")}
+_MARKS["not asked"] = (" ", "dim")
 _MARKS["left"] = ("/", "dim")  # for good; a sentence at the end of the run says who and when
 
 

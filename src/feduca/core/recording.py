@@ -13,7 +13,7 @@ from feduca.core import roster, theory
 from feduca.core.aggregation import target
 from feduca.core.records import ClientRecord, RoundRecord, mean
 from feduca.trust.gate import Admitted
-from feduca.types import Allocation, Bools, Floats, Ints, Reports, Scores, ServerState
+from feduca.types import NOT_ASKED, Allocation, Bools, Floats, Ints, Reports, Scores, ServerState
 
 if TYPE_CHECKING:
     from feduca.core.rounds import Server
@@ -28,6 +28,7 @@ class Finished:
     after: ServerState
     solved: Allocation
     admitted: Admitted
+    asked: Ints | None = None  # who was; None: everybody
 
     @property
     def reports(self) -> Reports:
@@ -65,9 +66,13 @@ class Finished:
         """The same for a mask; False where nobody answered."""
         return np.isin(np.arange(self.silos), self.reports.clients[chosen])
 
-    def words(self, values: Sequence[str], otherwise: str) -> list[str]:
-        """The same for words."""
+    def words(self, values: Sequence[str], otherwise: str, unasked: str = "") -> list[str]:
+        """The same for words; whoever was asked and has none has another than whoever was not."""
         full = [otherwise] * self.silos
+        if self.asked is not None and len(self.asked) < self.silos:
+            full = [unasked] * self.silos
+            for k in self.asked:
+                full[k] = otherwise
         for k, word in zip(self.reports.clients, values):
             full[k] = word
         return full
@@ -85,7 +90,7 @@ def round_record(done: Finished, scores: Scores | None, seconds: Mapping[str, fl
         round=done.before.round,
         accuracy=None if scores is None else float(scores.accuracy[0]),
         loss=None if scores is None else float(scores.loss[0]),
-        participation=float(int(joined.sum()) / done.silos),
+        participation=float(int(joined.sum()) / (done.silos if done.asked is None else len(done.asked))),
         joined=int(joined.sum()),
         satisfied=None if solved.satisfied is None else int(solved.satisfied.sum()),
         status=solved.status,
@@ -107,6 +112,7 @@ def round_record(done: Finished, scores: Scores | None, seconds: Mapping[str, fl
         bytes_up=up,
         seconds=seconds,
         members=done.silos - int(roster.departed(done.after).sum()),
+        asked=None if done.server.cohort is None or done.asked is None else len(done.asked),
     )
 
 
@@ -118,7 +124,7 @@ def client_record(done: Finished) -> ClientRecord:
     test = {name: done.spread(values) for name, values in seen.test.items()}
     return ClientRecord(
         round=done.before.round,
-        status=done.words(reports.status, "absent"),
+        status=done.words(reports.status, "absent", NOT_ASKED),
         reason=done.words(reports.reason, "no answer"),
         alpha=done.weights,
         announced=after.announced.alpha,

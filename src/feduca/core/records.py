@@ -24,7 +24,7 @@ class RoundRecord:
     round: int
     accuracy: float | None  # of the new global model on the global test set
     loss: float | None
-    participation: float  # share of silos that joined this round
+    participation: float  # share of the silos asked that joined this round
     joined: int
     satisfied: int | None  # silos whose reported demand the new weights meet
     status: str  # of the allocation
@@ -46,6 +46,7 @@ class RoundRecord:
     bytes_up: int  # ... and received
     seconds: Mapping[str, float]
     members: int | None = None  # silos that have not left for good
+    asked: int | None = None  # silos that were asked, where a cohort was; not there where that was everybody
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,20 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, np.ndarray):
+        if value.dtype.kind in "biu":
+            return value.tolist()
+        if value.dtype.kind == "f":  # all at once: there may be thousands of silos
+            known = np.isfinite(value)
+            if known.all():
+                return value.tolist()
+            found = np.full(value.shape, None, object)
+            found[known] = value[known]
+            return found.tolist()
         return plain(value.tolist())
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [v if type(v) is str else plain(v) for v in value]
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):

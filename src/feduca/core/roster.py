@@ -46,10 +46,10 @@ def departed(state: ServerState, reports: Reports | None = None, left: Bools | N
     return gone if left is None else gone | left
 
 
-def absences(before: Ints, reports: Reports) -> Ints:
-    """Silent rounds in a row, after this round's reports."""
+def absences(before: Ints, reports: Reports, asked: Ints | None = None) -> Ints:
+    """Silent rounds in a row, after this round's reports; those in which a silo was not `asked` (None: all were) do not count."""
     heard = [k for k, status in zip(reports.clients, reports.status) if status != "absent"]
-    after = before + 1
+    after = before + 1 if asked is None else before + np.isin(np.arange(len(before)), asked)
     after[heard] = 0
     return after
 

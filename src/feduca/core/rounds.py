@@ -18,6 +18,7 @@ import numpy as np
 from feduca.core import heard, roster, secure
 from feduca.core.aggregation import Weighted, norms
 from feduca.core.arrays import finite, put, repeat, select, zeros
+from feduca.core.cohort import Cohort
 from feduca.core.memory import Memory
 from feduca.core.messages import models
 from feduca.core.recording import Finished, client_record, round_record
@@ -71,6 +72,7 @@ class Server:
     share: Share | None = None  # what of a model travels; None: everything
     patience: int = 0  # silent rounds after which a silo is left out of the program; 0 = never
     secure: bool = False  # the server sees sums of updates alone (core/secure.py)
+    cohort: Cohort | None = None  # whom to ask in a round; None: everybody
     decliners: str = "all"  # what they tell; where it is less, the last losses heard of a silo stand
 
 
@@ -110,17 +112,19 @@ def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
 
 def announce(server: Server, state: ServerState) -> Announcements:
     """Step 1: the model, the weight it was formed with, the weight to judge, and s."""
-    n = len(state.examples)
+    clients = np.arange(len(state.examples))
+    if server.cohort is not None:
+        clients = server.cohort.asked(state.round, ~roster.departed(state), server.seed)
     s = state.announced.s
     # With one weight a round (Algorithm 2) silos take the one they judge for the one their model went in with, too.
     formed = state.announced if server.mechanism.schedule == "one-alpha" else state.formed
     return Announcements(
         run=server.run,
         round=state.round,
-        clients=np.arange(n),
+        clients=clients,
         theta=state.theta,
-        alpha_formed=formed.alpha,
-        alpha_announced=state.announced.alpha,
+        alpha_formed=formed.alpha[clients],
+        alpha_announced=state.announced.alpha[clients],
         s=np.ones(1) if s is None else s,
         local=_local(server, state.round),
         control=_told_beside(server.mechanism, state.mechanism),
@@ -200,12 +204,13 @@ def _believed(
 
 
 def advance(
-    server: Server, state: ServerState, reports: Reports, left: Bools | None = None
+    server: Server, state: ServerState, reports: Reports, left: Bools | None = None, asked: Ints | None = None
 ) -> tuple[ServerState, Allocation]:
     """Steps 7 and 8: aggregate and allocate, in the order the schedule says. Returns the weights just solved, too.
 
     Silos that have left for good, or have been silent for longer than the server's patience, are left out of the program; `left`
-    are those whose operators said so. Nothing of a silo that has left is aggregated any more.
+    are those whose operators said so. Nothing of a silo that has left is aggregated any more. `asked` is everybody unless it says
+    who.
     """
     n = len(state.examples)
     joined = np.zeros(n, bool)
@@ -219,7 +224,7 @@ def advance(
     delta = _delta(server, state, reports, joined)
 
     mechanism = server.mechanism
-    absences = roster.absences(state.absences, reports)
+    absences = roster.absences(state.absences, reports, asked)
     seen = Round(
         round=state.round,
         joined=joined,
@@ -339,7 +344,7 @@ def rounds(
         if isinstance(answer, Shared):
             answer, exchange = answer.reports, answer.seconds
         before, admitted = admit(server, state, asked, answer)
-        state, solved = advance(server, before, admitted.reports, left)
+        state, solved = advance(server, before, admitted.reports, left, asked.clients)
         allocated = time.perf_counter()
         scores = None if server.share else evaluate(state.theta)  # the server's model alone is nobody's
         done = time.perf_counter()
@@ -349,7 +354,7 @@ def rounds(
             "evaluate": done - allocated,
             "round": exchange + (done - exchanged),
         }
-        ended = Finished(server, before, state, solved, admitted)
+        ended = Finished(server, before, state, solved, admitted, asked.clients)
         on_round(round_record(ended, scores, seconds), client_record(ended), state)
     return state
 

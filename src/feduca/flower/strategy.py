@@ -101,8 +101,8 @@ class FedUCAStrategy(Strategy):
         self._asked = loop.announce(self._server, self.state)
         config["server-round"] = server_round
         self._sent = []
-        for place, node in enumerate(self._nodes):
-            if node in online:
+        for place, client in enumerate(self._asked.clients):
+            if (node := self._nodes[client]) in online:
                 content = RecordDict({self._arrays: arrays, self._config: tell(config, self._asked, place)})
                 self._sent.append(Message(content, node, MessageType.TRAIN, group_id=str(server_round)))
         return self._sent
@@ -115,27 +115,29 @@ class FedUCAStrategy(Strategy):
             raise RunError("aggregate_train was called before configure_train; let `start` call both")
         asked, curve = self._asked, self._server.family.size
         asker = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
+        nodes = [self._nodes[client] for client in asked.clients]
         replies, parts, measured = list(replies), {}, {}
         if (heard := [r for r in replies if not r.has_error()]) and not any(SMALL in r.content for r in heard):
             raise RunError(f"round {server_round}: no node answered as FedUCA's clients do; {NOT_OURS}")
         for reply in replies:
             node = asker.get(reply.metadata.reply_to_message_id)
             if node is not None:
-                place = self._nodes.index(node)
+                place = nodes.index(node)
                 parts[place] = self._read(asked, place, reply, self._vector)
                 if parts[place].status[0] not in (ABSENT, REFUSED) and reply.content.metric_records:
                     measured[node] = next(iter(reply.content.metric_records.values()))
-        for place in range(len(self._nodes)):
+        for place in range(len(nodes)):
             parts.setdefault(place, silent(alone(asked, place), ABSENT, "no answer", curve))
         reports = together([parts[place] for place in sorted(parts)], asked.round, asked.theta, curve)
-        told = reports.measurements.examples
-        self.state = replace(self.state, examples=np.where(told > 0, told, self.state.examples))
+        told, examples = reports.measurements.examples, self.state.examples.copy()
+        examples[asked.clients] = np.where(told > 0, told, examples[asked.clients])
+        self.state = replace(self.state, examples=examples)
         self.state, admitted = loop.admit(self._server, self.state, asked, reports)
         reports = admitted.reports
-        self.state, solved = loop.advance(self._server, self.state, reports)
+        self.state, solved = loop.advance(self._server, self.state, reports, asked=asked.clients)
         self.history.append(replace(reports, theta=reports.theta[:, :0]))
         self.metrics.append(measured)
-        for node, status, reason, advice in zip(self._nodes, reports.status, reports.reason, admitted.advice):
+        for node, status, reason, advice in zip(nodes, reports.status, reports.reason, admitted.advice):
             log.info("round %d: node %s %s (%s)", server_round, node, status, "; ".join(filter(None, (reason, advice))))
         metrics: dict[str, Any] = averaged(list(measured.values()), self._weight) | {
             "participation": float(reports.joined.mean()),

@@ -34,6 +34,7 @@ from feduca.client.reporting import Blurred, Inflate, ReportingPolicy, Truthful,
 from feduca.client.stack import FEWEST, Stack
 from feduca.core import utility
 from feduca.core.aggregation import Weighted
+from feduca.core.cohort import Cohort
 from feduca.core.memory import memories
 from feduca.core.records import plain
 from feduca.core.rounds import Server
@@ -78,6 +79,7 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
         task = make_task(recipe, seed)
     else:
         _check_alone(recipe, task)
+    check_cohort(recipe, len(task.silos))
     server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
     federation = InProcess(task, behaviour)
     if recipe.privacy.secure_aggregation:
@@ -325,7 +327,25 @@ def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
         plausibility=plausibility if g.plausible != "ignore" else None,
         standing=_standing(recipe),
         secure=recipe.privacy.secure_aggregation,
+        cohort=_cohort(recipe),
     )
+
+
+def _cohort(recipe: Recipe) -> Cohort | None:
+    """None where everybody is asked."""
+    c = recipe.cohort
+    return None if c.size is None else Cohort(c.size, c.draw, c.availability)
+
+
+def check_cohort(recipe: Recipe, silos: int) -> None:
+    """Refuse a cohort of more silos than there are, or chances of others."""
+    size, chances = recipe.cohort.size, recipe.cohort.availability
+    if size is not None and size > silos:
+        raise ConfigError(f"cohort.size is {size}, and there are {silos} silos: ask at most so many, or leave it out")
+    if isinstance(chances, list) and len(chances) != silos:
+        raise ConfigError(
+            f"cohort.availability has {len(chances)} entries for {silos} silos: give one each, or one for all"
+        )
 
 
 def _standing(recipe: Recipe) -> Work | None:

@@ -29,6 +29,7 @@ from feduca.recipes.tables import (
     AggregationTable,
     Axis,
     CheckpointTable,
+    CohortTable,
     CompareRow,
     ConductTable,
     EngineTable,
@@ -76,6 +77,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "participation.quits": 0,
     "reporting.decliners": "all",
     "privacy": PrivacyTable().model_dump(),
+    "cohort": {"size": None, "draw": "uniform", "availability": 1.0},
     "standing": {"kind": "off", "patience": 3, "window": 10, "answer": 0.02},
     "utility.keep_curves": False,
 }
@@ -109,6 +111,7 @@ class Recipe(Table):
     gate: GateTable = GateTable()
     standing: StandingTable = StandingTable()
     privacy: PrivacyTable = PrivacyTable()
+    cohort: CohortTable = CohortTable()
     engine: EngineTable = EngineTable()
     checkpoint: CheckpointTable = CheckpointTable()
     compare: list[CompareRow] = Field(default=[])  # a table with one row each ...
@@ -252,6 +255,11 @@ class Recipe(Table):
             raise ConfigError(
                 f"standing.kind is 'work' with mechanism.name {name!r}, whose control variates take out of updates what"
                 " answers to the model: honest silos would lose their standing; use standing.kind = 'off', or another mechanism"
+            )
+        if self.standing.kind == "work" and self.cohort.size is not None:
+            raise ConfigError(
+                f"standing.kind is 'work' with cohort.size {self.cohort.size}: work is judged round after round, and of a cohort"
+                " most silos are not asked; use standing.kind = 'off', or ask everybody"
             )
         if self.standing.kind == "off":
             for key, value in self.standing.model_dump(exclude={"kind"}).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     field_serializer,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from feduca.client import registry
@@ -29,6 +30,7 @@ class Table(BaseModel):
 Label = Annotated[
     str, Field(max_length=200), AfterValidator(printable)
 ]  # for terminals and pages: no control characters
+Chance = Annotated[float, Field(gt=0, le=1)]
 Layer = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -268,6 +270,26 @@ class GateTable(Table):
         if 0 < outlier < 1:
             raise ValueError("updates as long as the others' would be shortened; give 1 or more, or 0 for never")
         return outlier
+
+
+class CohortTable(Table):
+    """How many silos are asked in a round, and which (core/cohort.py)."""
+
+    size: int | None = Field(default=None, ge=1, le=1_000_000, description="everybody is asked in every round")
+    draw: Literal["uniform", "availability", "round-robin"] = "uniform"
+    availability: Chance | list[Chance] = (
+        1.0  # that a silo is there in a round: one for all, or one for each in their order
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.size is None and (self.draw, self.availability) != ("uniform", 1.0):
+            raise ValueError("draw and availability are of a cohort, and size says of how many: give cohort.size, too")
+        if self.draw != "availability" and self.availability != 1.0:
+            raise ValueError(
+                f"availability is of draw = 'availability', and draw is {self.draw!r}: say so, or leave it out"
+            )
+        return self
 
 
 class StandingTable(Table):

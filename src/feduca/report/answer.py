@@ -32,7 +32,14 @@ _OFFER = {
     "best-mixture": "each silo is offered its own mixture",
     "stack": "each silo is offered its own mixture of models",
 }
-_TITLE = {"j": "is in", "d": "stays out", "a": "did not answer", "r": "was refused", "l": "has left"}
+_TITLE = {
+    "j": "is in",
+    "d": "stays out",
+    "a": "did not answer",
+    "r": "was refused",
+    "l": "has left",
+    "n": "was not asked",
+}
 
 
 def answer(run: Run, label: str) -> dict[str, Any]:
@@ -180,7 +187,8 @@ def _sure(run: Run) -> tuple[int, int] | None:
 
 
 def _count(status: str) -> str:
-    return f"{status.count('j')} of {len(status)}"
+    asked = len(status) - status.count("n")
+    return f"{status.count('j')} of {asked}{'' if asked == len(status) else ' asked'}"
 
 
 def _short(share: Number) -> str:
@@ -277,7 +285,7 @@ def _course(run: Run) -> str:
     seen = run.clients.glimpses
     first = seen[min(1, len(seen) - 1)]  # in the first round silos have no model of their own yet, and all are in
     early, late = _count(first.status), _count(seen[-1].status)
-    if run.setting("participation", "rule") == "always" and all(set(one.status) == {"j"} for one in seen):
+    if run.setting("participation", "rule") == "always" and all(set(one.status) <= {"j", "n"} for one in seen):
         return f"Who trained along: everybody; {CHOSEN}" if run.chosen else "Who was in: everybody, by force"
     if len(seen) < 3:
         return f"Who was in: {late}"
@@ -322,19 +330,22 @@ def _cards(run: Run) -> list[dict[str, Any]]:
     last, left = run.clients[-1], gone(run)
     found = standing.each(untouched(run))
     gains = [None] * len(run.silos) if found is None else [standing.gain(*pair) for pair in zip(*found)]
-    often = [0] * len(run.silos)
+    often, unasked = [0] * len(run.silos), [0] * len(run.silos)
     for seen in run.clients.glimpses:
         for k, letter in enumerate(seen.status):
             often[k] += letter == "j"
+            unasked[k] += letter == "n"
     order = sorted(range(len(run.silos)), key=lambda k: (last.status[k] == "j", _key(gains[k]), k))
-    return [_card(run, last, k, gains[k], often[k], left) for k in order[:CARDS]]
+    return [_card(run, last, k, gains[k], often[k], unasked[k], left) for k in order[:CARDS]]
 
 
 def _key(gain: Number) -> float:
     return float("inf") if gain is None else gain
 
 
-def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: dict[int, int]) -> dict[str, Any]:
+def _card(
+    run: Run, last: ClientRound, k: int, gain: Number, often: int, unasked: int, left: dict[int, int]
+) -> dict[str, Any]:
     letter, why = last.status[k], reasons.why(run, last, k)
     title = f"{run.silos[k]} {_TITLE[letter]}"
     if letter == "j" and (run.chosen or run.forced):
@@ -348,7 +359,7 @@ def _card(run: Run, last: ClientRound, k: int, gain: Number, often: int, left: d
         words += f" On untouched data it is {wording.points(-gain, run.score, unit=' points').lstrip('+')} worse off than alone."
         if step is None and run.setting("participation", "against") != "outside":
             step = reasons.OUTSIDE
-    n = len(run.clients)
+    n = len(run.clients) - unasked
     feet = [f"in for {often} of {n} round{'s' * (n != 1)}"]
     if (paid := last.numbers["epsilon"][k]) is not None:
         feet.append(f"epsilon {paid:.3g} spent")

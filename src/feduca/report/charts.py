@@ -337,7 +337,8 @@ def strip_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
         for t in range(1, len(letters) + 1):
             if t == len(letters) or letters[t] != letters[begin]:
                 status = LETTERS.get(letters[begin], "absent")
-                rows.append({"silo": name, "start": rounds[begin] - 0.5, "end": rounds[t] - 0.5, "status": status})
+                if letters[begin] != "n":  # who was not asked has no cell
+                    rows.append({"silo": name, "start": rounds[begin] - 0.5, "end": rounds[t] - 0.5, "status": status})
                 begin = t
     return rows
 

@@ -14,7 +14,7 @@ MAX_SILOS = 10_000
 MAX_ROUNDS = 100_000
 MAX_TEXT = 200  # characters of any name or reason that is shown
 
-STATUSES = ("joined", "declined", "absent", "refused", "left")
+STATUSES = ("joined", "declined", "absent", "refused", "left", "not asked")
 
 ROUND_NUMBERS = (
     "accuracy", "loss", "participation", "joined", "satisfied", "slack", "gap", "jensen", "discrepancy", "discrepancy_bound",

@@ -63,6 +63,8 @@ def counted(score: Number, examples: Number, metric: str = "accuracy") -> str:
 def why(run: Run, c: ClientRound, k: int) -> Reason:
     """Of silo `k` in round `c`."""
     said, letter = c.reason[k], c.status[k]
+    if letter == "n":
+        return Reason("It was not asked in this round.")
     if letter == "a":
         return Reason("It did not answer in this round.", _told(said, "absent"))
     if letter != "l" and (because := c.lost[k] or said.partition(WITHOUT)[2]):

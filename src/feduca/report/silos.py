@@ -152,7 +152,7 @@ def _mean(values: Sequence[Number]) -> Number:
 def _wins(status: str, new: Sequence[Number], own: Sequence[Number]) -> str:
     """Who would say yes to a model if accuracy alone decided; whoever was not asked keeps its letter."""
     said = "".join(
-        letter if letter in "arl" else "j" if a is None or b is None or a > b + 1e-12 else "d"
+        letter if letter in "arln" else "j" if a is None or b is None or a > b + 1e-12 else "d"
         for letter, a, b in zip(status, new, own)
     )
     return status if said == status else said

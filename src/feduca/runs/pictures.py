@@ -12,6 +12,7 @@ from feduca.errors import InputError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by the colour-blind, too
 STATUS = {"joined": "#0072B2", "declined": "#E69F00", "absent": "#999999", "refused": "#CC79A7", "left": "#555555"}
+STATUS["not asked"] = "#E9ECEF"
 WIDE, HIGH, LEFT, BELOW, ABOVE = 640, 240, 52, 34, 26
 INK, FAINT = "#777777", "#cccccc"  # on white and on black
 

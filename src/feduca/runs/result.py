@@ -20,7 +20,7 @@ from feduca.runs.environment import silos_of
 from feduca.runs.lines import Lines, columns
 from feduca.runs.pictures import Picture, lines, strip
 from feduca.runs.summary import summarise
-from feduca.types import Array
+from feduca.types import JOINED, NOT_ASKED, Array
 
 log = logging.getLogger("feduca")
 
@@ -107,11 +107,12 @@ class RunResult:
         metric, last = self.summary.get("metric", "accuracy"), self.clients[-1]
         deployed, alone = standing.each(self.clients) or (standing.last(self.clients, "test_deployed"), None)
         mine, without = (None if of is None or k >= len(of) else of[k] for of in (deployed, alone))
-        joined = sum(record["status"][k] == "joined" for record in self.clients if k < len(record["status"]))
+        said = [record["status"][k] for record in self.clients if k < len(record["status"])]
+        asked = len(self.clients) - said.count(NOT_ASKED)
         why: str = last["reason"][k]
         return [
             self._names[k],
-            f"{joined} of {len(self.clients)}",
+            f"{said.count(JOINED)} of {asked}",
             scored(mine, metric, unit=" %"),
             scored(without, metric, unit=" %"),
             points(standing.gain(mine, without), metric),

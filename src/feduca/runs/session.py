@@ -49,7 +49,10 @@ class Session:
 
     def on_round(self, record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
         """`OnRound` of the loop."""
-        self.records.append(plain(record))
+        said = plain(record)
+        if said["asked"] is None:  # as it was before there were cohorts
+            del said["asked"]
+        self.records.append(said)
         silos = plain(per_client)
         if self.directory is None:
             self.kept.append(silos)

@@ -12,7 +12,7 @@ from feduca.core.records import mean
 from feduca.runs import standing
 from feduca.runs.lines import columns
 from feduca.runs.standing import LAST
-from feduca.types import DECLINED
+from feduca.types import ABSENT, DECLINED, NOT_ASKED
 
 
 def summarise(
@@ -25,7 +25,12 @@ def summarise(
 
     deployed = deployed_accuracy(clients[-LAST:])
     known = [value for value in deployed if not math.isnan(value)]
-    flags = [flag for record in columns(clients[1:], "eq1") for flag in record["eq1"]]  # round 1 has no own models
+    flags = [  # round 1 has no own models
+        flag
+        for record in columns(clients[1:], "eq1", "status")
+        for flag, status in zip(record["eq1"], record["status"])
+        if status != NOT_ASKED
+    ]
     told = not silent(clients)  # what only some tell says nothing of all
     return {
         "accuracy": over("accuracy", rounds[-LAST:]),
@@ -78,7 +83,10 @@ def deployed_accuracy(clients: Sequence[Mapping[str, Any]]) -> list[float]:
         return record["offered_accuracy" if record["status"][k] == "joined" else "own_accuracy"][k]
 
     clients = list(clients)  # each is looked at once per silo
-    heard = [[one(r, k) for r in clients if r["status"][k] != "absent"] for k in range(len(clients[0]["status"]))]
+    heard = [
+        [one(r, k) for r in clients if r["status"][k] not in (ABSENT, NOT_ASKED)]
+        for k in range(len(clients[0]["status"]))
+    ]
     means = (mean([float("nan") if v is None else v for v in values]) for values in heard)
     return [float("nan") if value is None else value for value in means]
 

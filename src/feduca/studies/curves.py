@@ -14,7 +14,7 @@ import numpy as np
 from feduca.core.records import mean
 from feduca.core.utility import A_FLOOR, family, r_squared
 from feduca.runs.directory import RunResult
-from feduca.types import UtilityFamily
+from feduca.types import ABSENT, NOT_ASKED, UtilityFamily
 
 GOOD = 0.8  # the R^2 that the share of good fits is counted from
 
@@ -26,7 +26,7 @@ def fits(results: Sequence[RunResult]) -> dict[str, float | None] | None:
         quadratic = result.config["utility"]["family"] == "quadratic"
         for record in _checked(result):
             for k, zeta in enumerate(record["zeta"]):
-                if zeta is None or None in zeta or record["status"][k] == "absent":
+                if zeta is None or None in zeta or record["status"][k] in (ABSENT, NOT_ASKED):
                     continue
                 flat.append(record["r2"][k] is None)
                 capped.append(bool(record["capped"][k]))

@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const STATUS = {
   j: { word: "joined", colour: "--in" }, d: { word: "declined", colour: "--declined" },
   a: { word: "absent", colour: "--absent" }, r: { word: "refused", colour: "--refused" },
-  l: { word: "left for good", colour: "--left" },
+  l: { word: "left for good", colour: "--left" }, n: { word: "not asked", colour: "--line" },
 };
 const SCALE = 1e-4;
 let data = null;

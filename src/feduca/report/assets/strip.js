@@ -1,7 +1,7 @@
 // ------------------------------------------------------------------------------------------------- who was in, on a canvas
 let geometry = null; // of the strip: cell width and height, header, in canvas pixels
 const mark = (context, letter, x, y, w, h) => { // shape as well as colour, where a cell is large enough for one
-  if (w < 7 || h < 7 || letter === "j") return;
+  if (w < 7 || h < 7 || letter === "j" || letter === "n") return;
   context.strokeStyle = letter === "d" ? "#000000" : colour("--paper");
   context.lineWidth = 1.5;
   context.beginPath();
