@@ -131,12 +131,19 @@ def times() -> str:
     return markdown(["data", "method", "turns", "more time a round %"], rows, 2) + "\n\n" + said
 
 
-def first_deeds(found: list[Cell]) -> str:
-    return deeds([cell for cell in found if cell["labels"]["data"].startswith("digits")])
+NATURAL = ("vowel", "azpro")
 
 
-def other_deeds(found: list[Cell]) -> str:
-    return deeds([cell for cell in found if not cell["labels"]["data"].startswith("digits")])
+def on_digits(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"] == "digits"])
+
+
+def on_natural(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"] in NATURAL])
+
+
+def on_splits(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"] not in ("digits", *NATURAL)])
 
 
 def deeds(found: list[Cell]) -> str:
@@ -174,12 +181,19 @@ def commands(found: list[Cell]) -> str:
     return f"```console\n{said}\n```\n\n{where}\n\nNot run yet: {'; '.join(lacking) or 'nothing'}."
 
 
-PAGES = ["docs/incentives.md", "docs/incentives-deeds.md", "docs/incentives-sets.md", "docs/incentives-theory.md"]
+PAGES = [
+    "docs/incentives.md",
+    "docs/incentives-deeds.md",
+    "docs/incentives-sets.md",
+    "docs/incentives-splits.md",
+    "docs/incentives-theory.md",
+]
 BLOCKS = {
     "incentives:honest": honest,
     "incentives:marks": marks,
-    "incentives:deeds": first_deeds,
-    "incentives:sets": other_deeds,
+    "incentives:deeds": on_digits,
+    "incentives:sets": on_natural,
+    "incentives:splits": on_splits,
     "incentives:commands": commands,
 }
 
