@@ -105,9 +105,25 @@ def _as_good(rows: Sequence[Mapping[str, Any]]) -> float:
     return sum(row["cases"] * (1 - row["gained"]) for row in rows) / sum(row["cases"] for row in rows)
 
 
+def rates() -> str:
+    """Short training: who loses standing by the rule as it is and as it was."""
+    found = json.loads((BENCHMARKS / "standing_rates.json").read_text(encoding="utf-8"))
+    head = ["method", "rule", "epochs", "rounds", "honest %", "honest beside noise %", "noise found %"]
+    rows = [
+        [
+            *(one["method"], one["rule"], str(one["epochs"]), str(one["rounds"])),
+            *(_share(one[name]) for name in ("honest_limited", "beside_noise_limited")),
+            wording.percent(one["noise_found"], decimals=0),
+        ]
+        for one in found["rows"]
+    ]
+    said = f"```console\n$ {found['command']}\n```\n\n{found['seeds']} seeds; cpu; commit {found['commit']}."
+    return f"{markdown(head, rows, 2)}\n\n{said}"
+
+
 def times() -> str:
     """What standing costs in time, from a summary of its own."""
-    found = json.loads(TIMES.read_text(encoding="utf-8"))
+    found = json.loads((BENCHMARKS / "standing.json").read_text(encoding="utf-8"))
     rows = [
         [one["data"], one["method"], str(one["turns"]), f"{100 * (one['ratio'] - 1):+.1f}"] for one in found["rows"]
     ]
@@ -115,12 +131,19 @@ def times() -> str:
     return markdown(["data", "method", "turns", "more time a round %"], rows, 2) + "\n\n" + said
 
 
-def first_deeds(found: list[Cell]) -> str:
-    return deeds([cell for cell in found if cell["labels"]["data"].startswith("digits")])
+NATURAL = ("vowel", "azpro")
 
 
-def other_deeds(found: list[Cell]) -> str:
-    return deeds([cell for cell in found if not cell["labels"]["data"].startswith("digits")])
+def on_digits(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"] == "digits"])
+
+
+def on_natural(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"] in NATURAL])
+
+
+def on_splits(found: list[Cell]) -> str:
+    return deeds([cell for cell in found if cell["labels"]["data"] not in ("digits", *NATURAL)])
 
 
 def deeds(found: list[Cell]) -> str:
@@ -158,22 +181,30 @@ def commands(found: list[Cell]) -> str:
     return f"```console\n{said}\n```\n\n{where}\n\nNot run yet: {'; '.join(lacking) or 'nothing'}."
 
 
-PAGES = ["docs/incentives.md", "docs/incentives-deeds.md", "docs/incentives-sets.md"]
+PAGES = [
+    "docs/incentives.md",
+    "docs/incentives-deeds.md",
+    "docs/incentives-sets.md",
+    "docs/incentives-splits.md",
+    "docs/incentives-theory.md",
+]
 BLOCKS = {
     "incentives:honest": honest,
     "incentives:marks": marks,
-    "incentives:deeds": first_deeds,
-    "incentives:sets": other_deeds,
+    "incentives:deeds": on_digits,
+    "incentives:sets": on_natural,
+    "incentives:splits": on_splits,
     "incentives:commands": commands,
 }
 
 
-TIMES = Path(__file__).parents[1] / "benchmarks" / "results" / "standing.json"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
+APART = {"incentives:times": times, "incentives:rates": rates}  # with summaries of their own
 
 
 def block(name: str, results: Path) -> str:
-    if name == "incentives:times":
-        return times()
+    if name in APART:
+        return APART[name]()
     path = results / "incentives.json"
     if not path.is_file():
         return "Not run yet: `feduca audit incentives --conduct --results results`."
