@@ -32,7 +32,7 @@ from feduca.recipes.schema import load  # noqa: E402
 ON = {"privacy.secure_aggregation": True}
 FEDAVG = {"mechanism.name": "fedavg", "participation.rule": "always"}
 MIXTURE = {"mechanism.name": "fedavg", "participation.rule": "accuracy", "offer.kind": "best-mixture"}
-CNN = {"task.data": "fmnist", "task.model": "cnn", "task.max_examples": 3000, "local.epochs": 5}
+CNN = {"task.data": "fmnist", "task.model": "cnn", "task.max_examples": 1000, "local.epochs": 5}
 ABSENT = {**MIXTURE, "absent": 0.1}
 ROWS = {
     "FedAvg, everybody": FEDAVG,
