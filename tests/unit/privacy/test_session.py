@@ -188,7 +188,8 @@ def test_strangers_and_doubles_are_refused():
 
 
 @pytest.mark.parametrize(
-    "weights", [(1.0, 0, 0, 0), (1.0, 1e-9, 1e-9, 1e-9), (0.5, 0.5, 0, 0), (1.0, 0.3, 0.3, 0.3), (np.nan,) * 4, (1, 1, 1, -1)]
+    "weights",
+    [(1.0, 0, 0, 0), (1.0, 1e-9, 1e-9, 1e-9), (0.5, 0.5, 0, 0), (1.0, 0.3, 0.3, 0.3), (np.nan,) * 4, (1, 1, 1, -1)],
 )
 def test_weights_that_leave_a_silo_alone_are_refused(weights):
     world = World(4, weights)
