@@ -78,7 +78,10 @@ class SecureSums:
         """A silo's key, checked as the others will: one that they would refuse must not cost them the round."""
         if not isinstance(text, str) or len(text) > 10_000:
             raise ValueError("it joins and announces no key")
-        found = statement_of(json.loads(text))
+        try:
+            found = statement_of(json.loads(text))
+        except RecursionError:
+            raise ValueError("its key is nested too deeply") from None
         if (found.silo, found.run, found.round) != (name, asked.run, asked.round) or found.model != asked_for(asked):
             raise ValueError("its key is for another silo, round or model")
         key = self._peers().get(name)

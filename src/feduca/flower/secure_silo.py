@@ -206,7 +206,10 @@ def unhexed(text: Any) -> dict[str, bytes]:
     """The inverse; ValueError or TypeError where it is none."""
     if not isinstance(text, str) or len(text) > codec.LARGEST_TEXT:
         raise ValueError("that is no text, or too long a one")
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("that is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("that is no mapping")
     return {str(name): bytes.fromhex(value) for name, value in found.items()}

@@ -7,6 +7,7 @@ shares need no nonces of their own.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from typing import Any
 
@@ -23,10 +24,7 @@ SEED = 32  # bytes of a self-mask's seed, which is shared out
 
 def digest(*parts: bytes) -> bytes:
     """SHA-256 of several byte strings, each with its length, so that no two lists give the same."""
-    h = hashes.Hash(hashes.SHA256())
-    for part in parts:
-        h.update(len(part).to_bytes(8, "big") + part)
-    return h.finalize()
+    return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()
 
 
 def canonical(words: Any) -> bytes:
@@ -34,19 +32,32 @@ def canonical(words: Any) -> bytes:
     return json.dumps(words, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
+@functools.lru_cache(maxsize=4096)  # in a simulation both silos of a pair ask
 def derived(secret: bytes, *info: bytes, length: int = 32) -> bytes:
     return HKDF(hashes.SHA256(), length, b"feduca secure aggregation 1", digest(*info)).derive(secret)
 
 
+@functools.lru_cache(maxsize=64)
 def public(private: bytes) -> bytes:
-    return x25519.X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return _private(private).public_key().public_bytes_raw()
 
 
-@functools.lru_cache(maxsize=1024)  # asked for twice in a session: by masks and by shares
 def agreed(private: bytes, theirs: bytes) -> bytes:
     """The secret of two silos. ValueError where the other's key is none (of low order)."""
-    key = x25519.X25519PrivateKey.from_private_bytes(private)
-    return key.exchange(x25519.X25519PublicKey.from_public_bytes(theirs))
+    pair = frozenset((public(private), theirs))
+    if pair not in _secrets:  # in a simulation both silos of a pair ask, each for masks and for shares
+        if len(_secrets) >= 4096:
+            _secrets.clear()
+        _secrets[pair] = _private(private).exchange(x25519.X25519PublicKey.from_public_bytes(theirs))
+    return _secrets[pair]
+
+
+_secrets: dict[frozenset[bytes], bytes] = {}
+
+
+@functools.lru_cache(maxsize=64)  # it takes as long as an exchange, and a session has one for many
+def _private(private: bytes) -> x25519.X25519PrivateKey:
+    return x25519.X25519PrivateKey.from_private_bytes(private)
 
 
 def mask(key: bytes, size: int) -> np.ndarray:

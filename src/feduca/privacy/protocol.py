@@ -61,7 +61,7 @@ class Directory:
     statements: tuple[Statement, ...]
     weights: tuple[float, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(s.silo for s in self.statements)
 
