@@ -47,8 +47,15 @@ FMNIST = {
 }  # fmt: skip
 SETS: dict[str, dict[str, Any]] = {
     "randhie": {**NATURAL, "task.data": "randhie", "local.lr": 0.3},
-    "insteval": {**NATURAL, "task.data": "insteval", "local.lr": 0.3},
     "azpro": {**NATURAL, "task.data": "azpro", "local.batch_size": 50, "local.lr": 0.3},
+    "vowel": {
+        "task.data": "vowel",
+        "task.model": "mlp",
+        "task.hidden": [16],
+        "local.epochs": 5,
+        "local.batch_size": 10,
+        "local.lr": 0.3,
+    },
     "fmnist": {**FMNIST, "task.model": "mlp", "task.hidden": [64]},
     "fmnist-6000": {
         **FMNIST,
@@ -59,7 +66,7 @@ SETS: dict[str, dict[str, Any]] = {
     },
     "fmnist-cnn": {**FMNIST, "task.model": "cnn", "task.hidden": [64]},
 }
-USUAL = ("randhie", "insteval", "azpro", "fmnist-6000")  # the others want a GPU
+USUAL = ("randhie", "azpro", "vowel", "fmnist-6000")  # the others want a GPU
 
 
 def settings(name: str, method: str, budget: float | None, device: str) -> dict[str, Any]:
