@@ -168,7 +168,8 @@ def tables() -> dict[str, str]:
         rows = []
         for method in METHODS:
             of = {c["epsilon"]: c for c in found["cells"] if c["method"] == method}
-            rows.append([method, *(_said(of.get(budget)) for budget in BUDGETS)])
+            if of:
+                rows.append([method, *(_said(of.get(budget)) for budget in BUDGETS)])
         alone = mean(c["alone"] for c in found["cells"] if c["epsilon"] is None)
         rows.append(["alone, no noise", f"{100 * (alone or 0):.1f}", "", "", ""])
         rows.append(["always the commonest class", f"{100 * found['commonest']:.1f}", "", "", ""])

@@ -322,8 +322,8 @@ def test_a_deployed_run_records_every_silos_epsilon_and_nothing_of_its_scores(tm
 
     flower = client_app(App())
     nodes = {k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}) for k in range(3)}
-    result = serve(App(), LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
-    last = result.clients[-1]
+    where = serve(App(), LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
+    last = feduca.load(where).clients[-1]
     assert last["status"] == ["joined"] * 3
     assert all(0 < spent <= 8 for spent in last["noted"]["epsilon"])
     assert last["global_accuracy"] == last["own_accuracy"] == [None] * 3
