@@ -18,6 +18,8 @@ from feduca.errors import ConfigError
 from feduca.types import Floats
 
 ORDERS = (1.5, *(x / 4 for x in range(7, 44)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
+LOUD = 30.0  # noise beyond which only whole orders are computed: the others' series are long there
+UNKNOWN = 1e30  # at any other order: an upper bound
 LEAST, MOST = 0.2, 1e6  # noise multipliers that are tried
 FINE = 1e-4  # a noise multiplier that is found is a multiple of this
 
@@ -37,7 +39,11 @@ def _opacus():
 @functools.lru_cache(maxsize=4096)
 def _step(rate: float, noise: float) -> Floats:
     """The curve of one noisy sum over examples that were drawn by lot, each with the chance `rate`."""
-    found = np.asarray(_opacus().compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=list(ORDERS)), float)
+    orders = np.array([order for order in ORDERS if noise < LOUD or order == int(order)])
+    found = np.full(len(ORDERS), UNKNOWN)
+    found[np.isin(ORDERS, orders)] = _opacus().compute_rdp(
+        q=rate, noise_multiplier=noise, steps=1, orders=orders.tolist()
+    )
     found.setflags(write=False)
     return found
 

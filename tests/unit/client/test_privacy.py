@@ -303,3 +303,28 @@ def test_off_changes_no_name_and_no_number():
     assert plain.hash() == feduca.recipe("quickstart", {**SMALL, "privacy.dp": "off"}).hash()
     assert "privacy" not in str(build(plain, 0).federation._how.privacy)
     assert privacy.never_less({"a": 1}, None) == {"a": 1}
+
+
+class App:
+    recipe = load(BASE, {"mechanism.name": "fedavg", "participation.rule": "always", "privacy.dp": "records"})
+
+    def server(self, config):
+        return NumpyTask(3)
+
+    def silo(self, name, index, config):
+        return Hiding(3)
+
+
+def test_a_deployed_run_records_every_silos_epsilon_and_nothing_of_its_scores(tmp_path):
+    from feduca.flower import client_app
+    from feduca.flower.server import Settings, serve
+    from local_grid import LocalGrid, Node
+
+    flower = client_app(App())
+    nodes = {k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}) for k in range(3)}
+    where = serve(App(), LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
+    last = feduca.load(where).clients[-1]
+    assert last["status"] == ["joined"] * 3
+    assert all(0 < spent <= 8 for spent in last["noted"]["epsilon"])
+    assert last["global_accuracy"] == last["own_accuracy"] == [None] * 3
+    assert last["test_deployed"] is None or last["test_deployed"] == [None] * 3
