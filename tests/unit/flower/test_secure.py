@@ -134,15 +134,15 @@ def test_no_model_leaves_a_silo(tmp_path):
     """Whatever a silo sends but its masked change is short, and that says nothing of its update."""
     place = Place(tmp_path, ON)
     place.serve()
-    models = 0
+    changes = []
     for _, _, reply in place.wire:
         for record in reply.content.array_records.values():
-            models += 1
             assert list(reply.content) == ["secure", "change"]
-            change = record["theta"].numpy()
-            assert change.dtype == np.int64
-            assert np.abs(change.astype(float)).mean() > 2.0**60, "not masked"
-    assert models == N * 4
+            changes.append(record["theta"].numpy())
+            assert changes[-1].dtype == np.int64
+    assert len(changes) == N * 4
+    lengths = np.abs(np.concatenate(changes).astype(float))  # a model has few numbers: all of them together
+    assert np.median(lengths) == pytest.approx(2.0**62, rel=0.6), "not masked"
 
 
 def test_a_silo_that_sends_its_model_in_the_clear_is_refused(tmp_path):
