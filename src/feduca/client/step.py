@@ -12,6 +12,7 @@ same code serves ten clients in one batched call, twenty-one federations in lock
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,14 +60,16 @@ def step(
     examples: Ints,
     validation: Ints | None = None,
     initial: outside.Initial | None = None,
+    look: Callable[[Choice], object] = lambda choice: None,
 ) -> Steps[tuple[ClientMemory, Reports]]:
     """One round of `asked.clients`, whose memory is `memory`, with `examples` to train on and `validation` to decide by.
 
-    `initial` gives the run's first model, for the model alone of a silo that comes later.
+    `initial` gives the run's first model, for the model alone of a silo that comes later; `look` is shown what was chosen.
     """
     told = asked.theta
     asked = completed(memory, asked, how)
     choice = yield from decide(memory, asked, how, validation, initial)
+    look(choice)
     tested = yield from test(memory, asked, how, choice)
     trained = yield from train(memory, asked, how, choice)
     found = yield from estimate(memory, asked, how, trained.new, parameters)

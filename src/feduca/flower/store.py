@@ -1,7 +1,10 @@
 """A silo's own disk: what it keeps between rounds, so that neither its own restart nor the server's loses anything.
 
     FOLDER/log.jsonl                       what the silo was offered, what it decided and why
-    FOLDER/veto                            if there: take no part; the file's text is the reason given
+    FOLDER/sent.jsonl                      what left the silo, message by message (warden.py)
+    FOLDER/ledger.json                     how many messages it has worked on, over all runs
+    FOLDER/deployed.safetensors            what it deploys since its last decision (kept.py)
+    FOLDER/veto                            if there: take no part; the file's text is for its operator
     FOLDER/leave                           if there: leave the federation for good
     FOLDER/runs/RUN/round-000007.safetensors   the memory after round 7 and the answer given in it
 
@@ -27,9 +30,11 @@ from feduca.client.memory import blank
 from feduca.core.arrays import like
 from feduca.errors import InputError
 from feduca.federation.replay import pack, unpack
+from feduca.runs import files
 from feduca.types import Announcements, Array, ClientMemory, Reports, UtilityFamily
 
 KEPT = 2
+SENT, LEDGER = "sent.jsonl", "ledger.json"
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Entry:
     digest: str  # of the announcement that was answered
     memory: ClientMemory
     answer: Reports
+    policy: str = ""  # the mark of the silo's policy that it was decided under
 
 
 def digest(asked: Announcements, theta: np.ndarray) -> str:
@@ -79,6 +85,47 @@ class SiloStore:
             file.seek(0)
             return sum(1 for _ in file)
 
+    def note_sent(self, **what: Any) -> None:
+        """One line of what left the silo."""
+        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **what})
+        with files.appending(self.folder / SENT) as file:
+            file.write(f"{line}\n".encode())
+
+    @property
+    def worked(self) -> int:
+        """How many messages that may train were passed on to an app, over all runs."""
+        path = self.folder / LEDGER
+        try:
+            count = files.read_json(path)["worked"]
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ValueError(f"worked is {count!r}")
+            return count
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise InputError(
+                f'{path} is damaged ({error}); write {{"worked": N}} into it, with the rounds that this silo has worked'
+            ) from None
+
+    def count(self) -> None:
+        files.write_whole(self.folder / LEDGER, json.dumps({"worked": self.worked + 1}))
+
+    @property
+    def runs(self) -> list[str]:
+        """Runs of which there is a round on disk."""
+        return sorted({path.parent.name for path in self.folder.glob("runs/*/round-*.safetensors")})
+
+    def decided(self, run: str, round: int) -> tuple[str, str]:
+        """The status of the answer in a round, and the mark of the policy it was given under; empty where there is none."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(self._path(run, round)), framework="numpy") as file:
+                words = json.loads((file.metadata() or {})["feduca"])
+            return str(words["answer"]["status"][0]), str(words.get("policy", ""))
+        except (SafetensorError, KeyError, ValueError, TypeError, OSError, InputError):
+            return "", ""
+
     def rounds(self, run: str) -> list[int]:
         """Rounds of a run on disk, oldest first."""
         return sorted(int(path.stem.removeprefix("round-")) for path in self._run(run).glob("round-*.safetensors"))
@@ -99,7 +146,8 @@ class SiloStore:
             }
             kept = _below(arrays, "memory/")
             models = {name: like(theta, kept.pop(name)) for name in ("own", "contributed")}
-            return Entry(round, words["digest"], ClientMemory(**kept, **models, extra=extra), answer)
+            memory = ClientMemory(**kept, **models, extra=extra)
+            return Entry(round, words["digest"], memory, answer, words.get("policy", ""))
         except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
             raise InputError(
                 f"{path} is damaged ({error}); move it away, the silo then starts from the one before"
@@ -113,7 +161,8 @@ class SiloStore:
         arrays = {f"answer/{name}": value for name, value in answer.items()}
         arrays |= {f"memory/{name}": _plain(v) for name, v in vars(entry.memory).items() if name != "extra"}
         arrays |= {f"extra/{name}": _plain(value) for name, value in entry.memory.extra.items()}
-        data = save(arrays, metadata={"feduca": json.dumps({"digest": entry.digest, "answer": words})})
+        told = {"digest": entry.digest, "answer": words} | ({"policy": entry.policy} if entry.policy else {})
+        data = save(arrays, metadata={"feduca": json.dumps(told)})
         path = self._path(run, entry.round)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".part{os.getpid()}")
