@@ -23,7 +23,7 @@ from feduca.flower import approval
 from feduca.flower.failures import DECIDED, spoken
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.processes import leashed
-from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated
+from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated, or_stop
 
 log = logging.getLogger("feduca")
 
@@ -87,10 +87,13 @@ def guard(silo: Path) -> None:
                 return the_fab(run.fab_hash, number).content, dict(run.override_config)
 
             def content() -> Any:
-                objects.update(fetched(tree, lambda key: pull_object(number, key)))
-                return inflated(message.metadata.message_id, objects)
+                said, found = fetched(message.metadata.message_id, tree, lambda key: pull_object(number, key))
+                objects.update(found)
+                return said
 
-            if words := warden.verdict(message, app, content):
+            with or_stop():
+                words = warden.verdict(message, state.get_run(number) is not None, app, content)
+            if words:
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, words), reply_to=message)
                 flower._insert_message(reply, state, object_store)
                 return number
@@ -125,7 +128,8 @@ class Discreet:
         return getattr(self._state, name)
 
     def get_messages_legacy(self, **asked: Any) -> list[Any]:
-        return [self._may_leave(reply) for reply in self._state.get_messages_legacy(**asked)]
+        with or_stop():
+            return [self._may_leave(reply) for reply in self._state.get_messages_legacy(**asked)]
 
     def _may_leave(self, reply: Any) -> Any:
         if reply.has_error():

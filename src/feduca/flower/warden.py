@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import signal
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from flwr.supercore.run import RunNotRunningException
 
 from feduca.errors import FeducaError
 from feduca.flower import approval, consent
@@ -32,6 +36,22 @@ WORDS = 64 << 10  # bytes of an answer that cannot hold a model worth the name
 LATE = 600.0  # seconds until an app has to have written an answer that it announced
 
 
+@contextlib.contextmanager
+def or_stop() -> Iterator[None]:
+    """Whatever goes wrong in here ends this SuperNode: what cannot be judged is neither let in nor let out.
+
+    Flower would go on without its main loop. Whoever keeps the SuperNode running starts it again, or says what to mend.
+    """
+    try:
+        yield
+    except (Unfetched, RunNotRunningException):  # for the caller
+        raise
+    except Exception as error:
+        log.error("this silo stops: %s", error, exc_info=None if isinstance(error, FeducaError) else error)
+        os.kill(os.getpid(), signal.SIGTERM)  # so that Flower ends what it has started, too
+        raise SystemExit(1) from None
+
+
 class Unfetched(Exception):
     """A message whose objects the SuperLink does not give."""
 
@@ -46,7 +66,7 @@ class Asked:
 
 
 class Warden:
-    """One silo's. Its policy is read anew with every message; one that is wrong ends the SuperNode, in one line."""
+    """One silo's. Its policy is read anew with every message; one that is wrong is an error, and an error stops the silo."""
 
     def __init__(self, silo: Path) -> None:
         self.silo = silo
@@ -56,47 +76,30 @@ class Warden:
         ] = {}  # of the runs met: the app, and the server's additions
 
     def mine(self) -> tuple[SiloFolder, SiloStore, Policy]:
-        try:
-            mine = read_silo(self.silo)
-            return mine, SiloStore(mine.state), read_policy(self.silo)
-        except FeducaError as error:
-            log.error("this silo stops: %s", error)
-            raise SystemExit(f"this silo stops: {error}") from None
+        mine = read_silo(self.silo)
+        return mine, SiloStore(mine.state), read_policy(self.silo)
 
     # On the way in ----------------------------------------------------------------------------------------------------
 
     def verdict(
-        self, message: Any, get: Callable[[], tuple[bytes, Mapping[str, Any]]], content: Callable[[], Any]
+        self, message: Any, met: bool, get: Callable[[], tuple[bytes, Mapping[str, Any]]], content: Callable[[], Any]
     ) -> str:
         """What to answer instead of the app, or nothing where the message may pass.
 
-        `get` fetches the app and the settings that the server adds to its run, `content` what the message says.
+        `met` is whether a message of this run was let in before; `get` fetches the app and the settings that the server adds to
+        the run, `content` what the message says.
         """
         mine, store, policy = self.mine()
-        try:
-            return self._verdict(mine, store, policy, message, get, content)
-        except FeducaError as error:
-            log.error("this silo stops: %s", error)
-            raise SystemExit(f"this silo stops: {error}") from None
-
-    def _verdict(
-        self,
-        mine: SiloFolder,
-        store: SiloStore,
-        policy: Policy,
-        message: Any,
-        get: Callable[[], tuple[bytes, Mapping[str, Any]]],
-        content: Callable[[], Any],
-    ) -> str:
         said = {"silo": mine.name, "round": message.metadata.group_id}
         if (out := kept_out(store, policy, store.worked)) is not None:
             store.log(**said, decision="declined", reason=out.why)
             return ERASES if out.erases else LEAVES if out.leaves else POLICY
         number = message.metadata.run_id
+        if not met:  # what is judged here is what is kept for the app, in this very call
+            app, more = get()
+            self._settings[number] = app, dict(more)
+        app, more = self._settings[number]
         if policy.epsilon is not None or policy.approve:
-            if number not in self._settings:
-                self._settings[number] = (lambda app, more: (app, dict(more)))(*get())
-            app, more = self._settings[number]
             if not approval.judge(self.silo, app):
                 return POLICY
             if (why := policy.private(_recipe(app))) is not None:
@@ -108,7 +111,6 @@ class Warden:
             run, turn = announced(found)
             hello &= set(found) <= {"hello"}
         if policy.approve:
-            app, more = self._settings[number]
             asked = consent.Proposal.of(app, more, run)
             if not consent.granted(self.silo, asked):
                 consent.propose(self.silo, asked)
@@ -179,7 +181,7 @@ def announced(content: Any) -> tuple[str, int]:
 
 def inflated(key: str, contents: Mapping[str, bytes]) -> Any:
     """What a message says, from its objects."""
-    from flwr.supercore.inflatable.inflatable_object import inflate_object_from_contents
+    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
     return inflate_object_from_contents(key, dict(contents)).content  # type: ignore[attr-defined]
 
@@ -198,16 +200,19 @@ def gathered(store: Any, tree: Any) -> dict[str, bytes]:
     return found
 
 
-def fetched(tree: Any, pull: Callable[[str], bytes]) -> dict[str, bytes]:
-    """All objects of a message that has arrived."""
+def fetched(key: str, tree: Any, pull: Callable[[str], bytes]) -> tuple[Any, dict[str, bytes]]:
+    """What a message says that has arrived, and all its objects."""
     from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
     keys: Iterable[str] = dict.fromkeys(part.object_id for part in iterate_object_tree(tree))
     try:
-        return pull_objects(list(keys), pull_object_fn=pull)
-    except Exception as error:  # of Flower's transport, whatever it is
-        raise Unfetched(f"a message could not be fetched: {type(error).__name__} {error}") from None
+        found = pull_objects(list(keys), pull_object_fn=pull)
+        return inflated(key, found), found
+    except RunNotRunningException:
+        raise
+    except Exception as error:  # of Flower's transport, or of what a server calls a message
+        raise Unfetched(f"a message could not be read: {type(error).__name__} {error}") from None
 
 
 def _recipe(app: bytes) -> dict[str, Any]:

@@ -36,9 +36,12 @@ def pulled(tmp_path, monkeypatch):
         words["override_config"] = {}
         run = SimpleNamespace(**words | said)
         fab = SimpleNamespace(content=content, hash_str=said.get("fab_hash", ""), verifications={"good": "true"})
-        message = SimpleNamespace(metadata=SimpleNamespace(run_id=7, message_id="m", message_type="train", group_id="1"))
+        message = SimpleNamespace(
+            metadata=SimpleNamespace(run_id=7, message_id="m", message_type="train", group_id="1")
+        )
         ways = {"get_run": lambda number: run, "get_fab": lambda wanted, number: fab, "pull_object": None}
-        ways |= {"receive": lambda: (message, None), "state": None, "object_store": None}
+        ways |= {"receive": lambda: (message, None), "object_store": None}
+        ways["state"] = SimpleNamespace(get_run=lambda number: None)
         return flower._pull_and_store_message(trusted_entities=None, **ways)  # type: ignore[call-arg]
 
     return silo, ask
