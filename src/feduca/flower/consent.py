@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from feduca.errors import InputError
+from feduca.errors import InputError, printable
 from feduca.flower import approval
 from feduca.flower.folder import OURS
 from feduca.runs import files
@@ -41,7 +41,7 @@ class Proposal:
         """`bundle` is the app, `settings` what the server adds to its run."""
         found = {name: text for name, text in approval.texts(bundle).items() if Path(name).name == RECIPE}
         lines = [f"{name} = {json.dumps(value)}" for name, value in sorted(settings.items()) if name not in SERVERS]
-        return Proposal({**found, "run-config": "\n".join(lines)}, run[:NAME])
+        return Proposal({**found, "run-config": "\n".join(lines)}, printable(run, NAME))
 
 
 def for_app(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,9 @@ class Warden:
             if not consent.granted(self.silo, asked):
                 consent.propose(self.silo, asked)
                 what = (
-                    "its settings are not approved" if run in ("", consent.REHEARSAL) else f"run {run} is not approved"
+                    "its settings are not approved"
+                    if run in ("", consent.REHEARSAL)
+                    else f"run {asked.run} is not approved"
                 )
                 store.log(
                     **said, decision="declined", reason=f"{what}; look at them with `feduca silo approve {mine.path}`"
