@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -89,7 +89,12 @@ class SuperNode:
         if len(self.state.get_tasks()) > tasks:  # it came through
             self.reached.append(message)
             self.context = self.state.get_run_series_context(told.series_id)
-            reply = app(message, Context(run, NODE, self.context.node_config, RecordDict(), self.context.run_config))
+            try:
+                reply = app(
+                    message, Context(run, NODE, self.context.node_config, RecordDict(), self.context.run_config)
+                )
+            except Exception as error:  # in Flower's words
+                reply = Message(Error(code=2, reason=f"{type(error)}:<'{error}'>"), reply_to=message)
             flower._insert_message(reply, self.state, self.store)
         return self._sent()
 

@@ -4,7 +4,7 @@
     hours = ["Mon-Fri 19:00-07:00", "Sat-Sun"]      works only then, by this machine's clock
     rounds = 100                    answers at most so many messages that may train, over all runs
     approve = true                  asks its operator before a run's first round, and before new settings
-    epsilon = 3.0                   only recipes with differential privacy, of at most this epsilon
+    epsilon = 3.0                   only recipes with differential privacy, of at most this epsilon in all runs together
     examples = 5000                 uses at most so many training examples
     rule = "loss"                   decides by this rule, whatever rule, warm start or tolerance the recipe has ...
     threshold = "local-baseline"    ... with this threshold of Eq. 2 ...
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ from feduca.runs import files
 from feduca.types import Task
 
 FILE = "policy.toml"
+LARGEST_DELTA = 1e-4
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = rf"(?:{'|'.join(DAYS)})"
 _HOURS = re.compile(rf"(?P<days>{_DAY}(?:-{_DAY})?(?:,{_DAY}(?:-{_DAY})?)*)?\s*(?P<times>\d\d:\d\d-\d\d:\d\d)?")
@@ -134,39 +136,41 @@ class Policy(Table):
             return f"it has worked {worked} rounds, and {FILE} says rounds = {self.rounds}"
         return None
 
-    def private(self, recipe: Mapping[str, Any]) -> str | None:
-        """Why a recipe, as TOML has it, is not private enough; None where it is, or nobody asks."""
+    def private(self, recipe: Mapping[str, Any], elsewhere: float = 0.0) -> str | None:
+        """Why a recipe, as TOML has it, is not private enough; None where it is, or nobody asks.
+
+        `elsewhere` is what other runs may spend on the same examples: epsilons add up.
+        """
         if self.epsilon is None:
             return None
-        asked = epsilon_of(recipe)
+        bound, asked = f"{FILE} says epsilon = {self.epsilon:g}", epsilon_of(recipe)
         if asked is None:
-            return f"the recipe has no differential privacy, and {FILE} says epsilon = {self.epsilon:g}"
-        if not asked <= self.epsilon:
-            return f"the recipe spends epsilon {asked:g}, and {FILE} says epsilon = {self.epsilon:g}"
+            return f"the recipe has no differential privacy, and {bound}"
+        table = recipe["privacy"]
+        delta = table.get("delta")
+        if delta is not None and not 0 < delta <= LARGEST_DELTA:
+            return f"the recipe's delta is {delta:g}, and at more than {LARGEST_DELTA:g} an epsilon promises little"
+        if table.get("decisions", "noisy") != "noisy":
+            return f"the recipe's decisions are not private, and {bound}"
+        if not asked + elsewhere <= self.epsilon:
+            more = f" beside {elsewhere:g} of other runs" if elsewhere else ""
+            return f"the recipe may spend epsilon {asked:g}{more}, and {bound}"
         return None
 
     def in_words(self) -> list[str]:
         """What it says beyond the recipe, as lines of its file."""
         said = self.model_dump(exclude_defaults=True)
-        return [f"{name} = {_toml(value)}" for name, value in said.items()]
-
-
-def _toml(value: Any) -> str:
-    import json
-
-    return json.dumps(value)
+        return [f"{name} = {json.dumps(value)}" for name, value in said.items()]  # as TOML has them
 
 
 def epsilon_of(recipe: Mapping[str, Any]) -> float | None:
-    """The epsilon that a recipe's `[privacy]` table spends at most; None where there is no differential privacy.
-
-    `dp` is a table of its own with `epsilon`, or switches on the entries beside it.
-    """
+    """What a recipe's `[privacy]` table may spend; None where there is no differential privacy, or it does not say."""
     table = recipe.get("privacy")
-    dp = table.get("dp") if isinstance(table, Mapping) else None
-    if not isinstance(table, Mapping) or not dp or dp in ("off", "none"):
+    if not isinstance(table, Mapping) or table.get("dp") != "records":
         return None
-    value = dp.get("epsilon") if isinstance(dp, Mapping) else table.get("epsilon")
+    value, delta = table.get("epsilon"), table.get("delta")
+    if isinstance(delta, bool) or not isinstance(delta, int | float | None):
+        return None
     known = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     return float(value) if known else None
 
@@ -219,10 +223,17 @@ def limited(task: Task, most: int | None) -> Task:
     """The task with at most so many training examples, always the same ones."""
     if most is None or int(max(task.examples)) <= most:
         return task
-    less = getattr(task, "limited", None)
-    if less is None:
+    if (own := getattr(task, "limited", None)) is not None:
+        less = own(most)
+    elif type(task).__module__.startswith("feduca.tasks"):
+        from feduca.tasks import quota
+
+        less = quota.limited(task, most)  # type: ignore[arg-type]
+    else:
         raise ConfigError(
             f"{FILE} says examples = {most}, and the app's {type(task).__name__} has no limited(most) that gives a task with"
             " fewer: ask for one, or take examples out"
         )
-    return less(most)
+    if int(max(less.examples)) > most:
+        raise ConfigError(f"{FILE} says examples = {most}, and the app's limited({most}) has {int(max(less.examples))}")
+    return less

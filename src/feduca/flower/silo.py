@@ -68,6 +68,9 @@ def respond(
         if entry.digest == fingerprint:
             store.log(**said, decision=entry.answer.status[0], reason="asked again: the same answer as before")
             return Answer(entry.answer)
+        if policy.epsilon is not None:  # the memory before it knows nothing of what the first answer spent
+            store.log(**said, decision="declined", reason="asked something else in a round that it has answered")
+            return Answer(nothing)
     if known and t < known[-1]:
         store.log(**said, decision="error", reason=f"this silo has already answered round {known[-1]}")
         raise RunError(f"round {t} is over: silo {name} has already answered round {known[-1]} of {asked.run}")
@@ -102,6 +105,7 @@ def respond(
         gamma=plain(after.gamma[0]),
         gamma_reported=plain(report.gamma[0]),
         zeta=plain(after.zeta[0]),
+        **(plain({"epsilon": m.noted["epsilon"][0]}) if "epsilon" in m.noted else {}),
         **({"norm": plain(_length(answer.theta[0] - theta))} if answer.status[0] == JOINED else {}),
         seconds=round(time.perf_counter() - started, 3),
     )

@@ -2,7 +2,7 @@
 
     FOLDER/log.jsonl                       what the silo was offered, what it decided and why
     FOLDER/sent.jsonl                      what left the silo, message by message (warden.py)
-    FOLDER/ledger.json                     how many messages it has worked on, over all runs
+    FOLDER/ledger.json                     how many messages it has worked on, and what epsilon each run may spend
     FOLDER/deployed.safetensors            what it deploys since its last decision (kept.py)
     FOLDER/veto                            if there: take no part; the file's text is for its operator
     FOLDER/leave                           if there: leave the federation for good
@@ -94,21 +94,36 @@ class SiloStore:
     @property
     def worked(self) -> int:
         """How many messages that may train were passed on to an app, over all runs."""
+        return self._ledger()[0]
+
+    @property
+    def promised(self) -> dict[str, float]:
+        """The epsilon that each run let in may spend, where the policy bounds it."""
+        return self._ledger()[1]
+
+    def count(self, run: str = "", epsilon: float | None = None) -> None:
+        """One more message passed on; of a run that may spend so much."""
+        worked, promised = self._ledger()
+        if epsilon is not None:
+            promised[run] = max(epsilon, promised.get(run, 0.0))
+        files.write_whole(self.folder / LEDGER, json.dumps({"worked": worked + 1, "epsilon": promised}))
+
+    def _ledger(self) -> tuple[int, dict[str, float]]:
         path = self.folder / LEDGER
         try:
-            count = files.read_json(path)["worked"]
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise ValueError(f"worked is {count!r}")
-            return count
+            tree = files.read_json(path)
+            worked, promised = tree["worked"], {str(run): float(value) for run, value in tree["epsilon"].items()}
+            if isinstance(worked, bool) or not isinstance(worked, int) or worked < 0:
+                raise ValueError(f"worked is {worked!r}")
+            if not all(value >= 0 for value in promised.values()):
+                raise ValueError("an epsilon in it is no number from 0 on")
+            return worked, promised
         except FileNotFoundError:
-            return 0
-        except (OSError, ValueError, LookupError, TypeError) as error:
+            return 0, {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
-                f'{path} is damaged ({error}); write {{"worked": N}} into it, with the rounds that this silo has worked'
+                f'{path} is damaged ({error}); write {{"worked": N, "epsilon": {{}}}} into it, with the rounds it has worked'
             ) from None
-
-    def count(self) -> None:
-        files.write_whole(self.folder / LEDGER, json.dumps({"worked": self.worked + 1}))
 
     @property
     def runs(self) -> list[str]:

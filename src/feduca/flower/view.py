@@ -58,7 +58,7 @@ def seen(folder: Path) -> dict[str, Any]:
             "bytes": sum(line["bytes"] or 0 for line in sent),
             "models": sum(line["what"] == "model" for line in sent),
         },
-        "epsilon": next((r["epsilon"] for r in reversed(rounds) if r["epsilon"] is not None), None),
+        "epsilon": _spent(rounds),
         "waiting": waiting(mine.path),
         "model": _model(store),
     }
@@ -118,6 +118,12 @@ def _rounds(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found.pop((run, turn), None)
         found[run, turn] = row
     return list(found.values())[-LAST:]
+
+
+def _spent(rounds: list[dict[str, Any]]) -> float | None:
+    """What was spent on the silo's examples: the last that each run has said, added up."""
+    last = {r["run"]: r["epsilon"] for r in rounds if r["epsilon"] is not None}
+    return sum(last.values()) if last else None
 
 
 def _sent(line: Mapping[str, Any]) -> dict[str, Any]:

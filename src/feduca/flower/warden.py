@@ -25,7 +25,7 @@ from feduca.errors import FeducaError
 from feduca.flower import approval, consent
 from feduca.flower.failures import ERASES, LEAVES, POLICY
 from feduca.flower.folder import SiloFolder, read_silo
-from feduca.flower.policy import Policy
+from feduca.flower.policy import Policy, epsilon_of
 from feduca.flower.policy import read as read_policy
 from feduca.flower.silo import kept_out
 from feduca.flower.store import SiloStore
@@ -99,17 +99,18 @@ class Warden:
             app, more = get()
             self._settings[number] = app, dict(more)
         app, more = self._settings[number]
-        if policy.epsilon is not None or policy.approve:
-            if not approval.judge(self.silo, app):
-                return POLICY
-            if (why := policy.private(_recipe(app))) is not None:
-                store.log(**said, decision="declined", reason=why)
-                return POLICY
+        if (policy.epsilon is not None or policy.approve) and not approval.judge(self.silo, app):
+            return POLICY
         hello, run, turn, found = message.metadata.message_type == "query", "", 0, None
-        if policy.approve or policy.judges or (policy.rounds is not None and hello):
+        if policy.approve or policy.judges or policy.epsilon is not None or (policy.rounds is not None and hello):
             found = content()
             run, turn = announced(found)
             hello &= set(found) <= {"hello"}
+        if policy.epsilon is not None:  # only then is the app approved, and looked into
+            elsewhere = sum(epsilon for name, epsilon in store.promised.items() if name != run)
+            if (why := policy.private(_recipe(app), elsewhere)) is not None:
+                store.log(**said, decision="declined", reason=why)
+                return POLICY
         if policy.approve:
             asked = consent.Proposal.of(app, more, run)
             if not consent.granted(self.silo, asked):
@@ -127,7 +128,7 @@ class Warden:
                 store.log(**said, decision="declined", reason=why)
                 return POLICY
         if not hello:
-            store.count()
+            store.count(run, None if policy.epsilon is None else epsilon_of(_recipe(app)))
         self._asked = {message.metadata.message_id: Asked(run, turn, policy.mark)}  # one message at a time
         return ""
 

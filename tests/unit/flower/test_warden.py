@@ -13,7 +13,11 @@ from typer.testing import CliRunner
 from feduca.cli.main import app as cli
 from feduca.flower import approval, client_app, codec, consent
 from feduca.flower import policy as policies
-from feduca.types import LocalSpec
+from feduca.flower.app import OneSilo
+from feduca.flower.silo import respond
+from feduca.flower.store import SiloStore
+from feduca.recipes.build import behaviour_of
+from feduca.types import Announcements, LocalSpec
 from numpy_task import NumpyTask
 from supernode import SuperNode, announcement
 
@@ -266,15 +270,19 @@ def dp(node, text):
     ("text", "passes"),
     [
         ("", False),
-        ("[privacy]\ndp = true\nepsilon = 8.0\n", False),
-        ("[privacy]\ndp = true\nepsilon = 3.0\n", True),
-        ("[privacy]\ndp = false\nepsilon = 1.0\n", False),
-        ("[privacy]\nepsilon = 1.0\n", False),
+        ('[privacy]\ndp = "records"\nepsilon = 8.0\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = 3.0\n', True),
         ('[privacy]\ndp = "off"\nepsilon = 1.0\n', False),
-        ("[privacy]\ndp = true\n", False),
-        ("[privacy]\ndp = true\nepsilon = nan\n", False),
-        ("[privacy.dp]\nepsilon = 2.0\n", True),
-        ('[privacy]\ndp = true\nepsilon = "1"\n', False),
+        ("[privacy]\nepsilon = 1.0\n", False),
+        ("[privacy]\ndp = true\nepsilon = 1.0\n", False),
+        ('[privacy]\ndp = "records"\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = nan\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = "1"\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = 0.9\n', False),  # an epsilon that promises nothing
+        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = nan\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = "small"\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = 1e-6\ndecisions = "noisy"\n', True),
+        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndecisions = "exact"\n', False),
     ],
 )
 def test_epsilon_is_a_bound_on_the_recipe(node, text, passes):
@@ -283,6 +291,35 @@ def test_epsilon_is_a_bound_on_the_recipe(node, text, passes):
     sent = node.ask(*_train(1), thief, run=21)
     assert (MODEL in sent) is passes
     assert passes or only_the_decision(sent)
+
+
+def test_epsilon_is_a_bound_on_all_runs_together(node):
+    """Else a server would only have to begin again."""
+    dp(node, '[privacy]\ndp = "records"\nepsilon = 2.0\n')
+    node.policy("epsilon = 5.0")
+    assert MODEL in node.ask(*_train(1, "run-1"), thief)
+    assert MODEL in node.ask(*_train(2, "run-1"), thief)
+    assert MODEL in node.ask(*_train(1, "run-2"), thief, run=8)
+    assert only_the_decision(node.ask(*_train(1, "run-3"), thief, run=9))
+    assert "may spend epsilon 2 beside 4 of other runs" in node.log
+    assert MODEL in node.ask(*_train(3, "run-1"), thief)
+
+
+def test_under_a_budget_no_round_is_answered_twice(node):
+    """Asked something else in a round, a silo goes back to the memory before it, which knows nothing of what was spent."""
+    task = OneSilo(NumpyTask(2), "silo-0")
+    store, how = SiloStore(node.silo / "state"), behaviour_of(node.recipe, 0, NumpyTask(2))
+
+    def ask(theta):
+        one = np.array([0.3])
+        asked = Announcements("run-1", 1, np.array([0]), theta, one, one, np.ones(1), LocalSpec(2, 5))
+        return respond("silo-0", store, task, how, asked, policies.Policy(epsilon=3.0)).report
+
+    assert ask(np.zeros(4)).status[0] == "joined"
+    assert ask(np.zeros(4)).status[0] == "joined"  # the same answer
+    again = ask(np.ones(4))
+    assert (again.status[0], again.reason[0]) == ("refused", "declined: policy")
+    assert not again.theta.any()
 
 
 def test_the_apps_own_recipe_is_held_to_epsilon_too(node):
@@ -389,3 +426,41 @@ def test_a_link_is_no_policy(tmp_path):
     (tmp_path / "policy.toml").symlink_to(tmp_path / "real")
     with pytest.raises(policies.ConfigError.__mro__[1], match="is a link"):
         policies.read(tmp_path)
+
+
+def test_a_quota_is_a_fixed_sample_and_what_the_server_is_told(node):
+    from feduca.tasks import build_task
+
+    task = build_task(data="digits", clients=3, max_examples=300, seed=0, model="logistic")
+    less = policies.limited(task, 7)
+    assert list(less.examples) == [7, 7, 7]
+    for before, after in zip(task.members, less.members):  # type: ignore[attr-defined]
+        assert set(after.rows["train"]) < set(before.rows["train"])
+        assert list(after.rows["validation"]) == list(before.rows["validation"])
+    again, fewer = policies.limited(task, 7), policies.limited(task, 5)
+    assert [list(m.rows["train"]) for m in again.members] == [list(m.rows["train"]) for m in less.members]  # type: ignore[attr-defined]
+    assert all(set(f.rows["train"]) < set(m.rows["train"]) for f, m in zip(fewer.members, less.members))  # type: ignore[attr-defined]
+
+    node.policy("examples = 7")  # an app that cannot says so to its operator, and trains on nothing
+    sent = node.ask(*_train(1), honest(node))
+    assert b"ConfigError, line 1 of its log" in sent
+    assert "has no limited(most)" in node.log
+
+    class Able(NumpyTask):
+        def limited(self, most):
+            less = Able(2)
+            if self.honest:
+                less.examples = np.minimum(self.examples, most)
+            return less
+
+        honest = True
+
+    class Limits(App):
+        def silo(self, name, index, config):
+            return Able(2)
+
+    app = client_app(Limits(node.recipe))
+    assert b"joined" in node.ask(*_train(1), app)
+    assert codec.read_hello(app(Message(codec.hello_request("run-1"), 1, "query"), node.context).content).examples == 7
+    Able.honest = False
+    assert b"ConfigError, line" in node.ask(*_train(2), app)
