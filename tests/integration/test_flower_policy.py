@@ -67,8 +67,8 @@ def test_a_policy_holds_against_an_approved_app_that_heeds_nothing(tmp_path):
         world.wait_online()
         deploy.run(world.server, seconds=900)
 
-        assert statuses(path) == [["joined"] * 3, ["joined", "refused", "refused"], ["joined", "refused", "refused"]]
         assert [row[1:] for row in reasons(path)[1:]] == [["declined: policy"] * 2] * 2
+        assert statuses(path) == [["joined"] * 3, ["joined", "refused", "refused"], ["joined", "refused", "refused"]]
         # The wire: what the app stole left in round 1, which the policy allows, and never again.
         numbers, word = secrets[1]
         said = wire.said

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from feduca.errors import FeducaError
+from feduca.flower import view
 from feduca.flower.folder import read_silo
-from feduca.flower.view import seen
 from feduca.report.cleaning import text
 from feduca.report.dashboard.server import Listening
 from feduca.report.page import filled, packed, part, policy
@@ -21,7 +21,7 @@ class Board(Listening):
         self.folder = read_silo(folder).path
         super().__init__("127.0.0.1", port)
 
-    def answer(self, path: str, seen_before: str) -> tuple[str, str, bytes | None] | None:
+    def answer(self, path: str, seen: str) -> tuple[str, str, bytes | None] | None:
         if path == "/":
             script = packed("operator.js")
             page = filled("operator.html", {"STYLE": part("page.css"), "SCRIPT": script}, policy("'self'", script))
@@ -32,7 +32,7 @@ class Board(Listening):
 
     def _data(self) -> dict[str, object]:
         try:
-            return seen(self.folder)
+            return view.seen(self.folder)
         except (FeducaError, OSError) as error:  # half a copy of a folder, a disk that is away
             return {"error": text(str(error))}
 

@@ -171,8 +171,9 @@ def epsilon_of(recipe: Mapping[str, Any]) -> float | None:
     value, delta = table.get("epsilon"), table.get("delta")
     if isinstance(delta, bool) or not isinstance(delta, int | float | None):
         return None
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    return float(value) if known else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return None
+    return float(value)
 
 
 def read(silo: Path) -> Policy:

@@ -22,6 +22,7 @@ from feduca.runs import files
 
 LAST = 500  # lines of a log that are looked at
 PIECE = 4 << 20  # bytes of a log's end that are read
+LARGEST = 1e300  # a JSON integer may have any number of digits
 DECISIONS = ("joined", "declined", "refused", "left", "failed", "error")
 
 
@@ -159,5 +160,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 def _number(value: Any) -> float | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 9:
         value = int(value)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -29,6 +29,7 @@ from feduca.flower.policy import Policy, epsilon_of
 from feduca.flower.policy import read as read_policy
 from feduca.flower.silo import kept_out
 from feduca.flower.store import SiloStore
+from feduca.types import JOINED, LEFT, REFUSED
 
 log = logging.getLogger("feduca")
 
@@ -148,11 +149,13 @@ class Warden:
             return ERASES if out.erases else LEAVES if out.leaves else POLICY
         size = sum(map(len, contents.values()))
         model = bool(found.array_records) or size > WORDS
-        if policy.judges and model:
+        if policy.judges and (model or asked.round):
             status, mark = store.decided(asked.run, asked.round) if asked.run else ("", "")
-            if status != "joined" or mark not in (policy.mark, asked.policy):
-                why = f"the app sent {size} bytes that this silo's policy has not judged: nothing of it left"
-                store.log(**said, decision="declined", reason=why)
+            good = mark in (policy.mark, asked.policy) and (status == JOINED or (status == LEFT and not model))
+            if not good:
+                if model or status != REFUSED:  # else the silo has logged why
+                    why = f"the app sent {size} bytes that this silo's policy has not judged: nothing of it left"
+                    store.log(**said, decision="declined", reason=why)
                 return POLICY
         store.note_sent(**said, what="model" if model else "words", bytes=size)
         return ""

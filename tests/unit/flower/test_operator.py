@@ -87,7 +87,7 @@ def test_logs_of_a_stranger_are_read_with_care(worked):
             "reason": "\x1b[2J<script>alert(1)</script>" * 50,
             "accuracy": {"own": float("nan")},
         },
-        {"decision": "joined", "round": 5, "reason": ["a"], "accuracy": "no", "gain": True, "epsilon": "3"},
+        {"decision": "joined", "round": 5, "reason": ["a"], "accuracy": "no", "gain": True, "norm": 10**400},
         {"decision": ["joined"], "round": 6},
         {"decision": "anything", "round": 7},
     ]

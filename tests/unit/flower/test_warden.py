@@ -201,10 +201,8 @@ def test_a_recipe_cannot_override_the_rule(node, settings, text):
     assert b"joined" in first
     for turn in (2, 3):
         sent = node.ask(*_train(turn), app)
-        assert b"declined: policy" in sent
-        assert b"theta" not in sent
-        assert b"below" not in sent  # no word of why
-        assert b"gain" not in sent
+        assert only_the_decision(sent)  # no word of why
+        assert len(sent) < 1000
     lines = [json.loads(line) for line in node.log.splitlines()]
     assert lines[-1]["decision"] == "declined"
     if "least_gain" in text and "never" not in text:

@@ -43,7 +43,7 @@ const chart = (all) => {
   if (rounds.length < 2) return;
   const low = Math.min(...values), high = Math.max(...values);
   const lines = [line(rounds, "own", low, high, "stroke: var(--worse); stroke-dasharray: 6 4"), line(rounds, "offered", low, high, "stroke: var(--in)")];
-  if (rounds.some((r) => known(r.alone))) lines.push(line(rounds, "alone", low, high, "stroke: var(--good); stroke-dasharray: 2 3"));
+  if (rounds.some((r) => known(r.alone))) lines.push(line(rounds, "alone", low, high, "stroke: #00966D; stroke-dasharray: 2 3"));
   $("alone-key").hidden = lines.length < 3;
   $("drawn").replaceChildren(...lines);
   const at = rounds.at(-1);
