@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
 import threading
+from typing import Any
 
 from feduca.flower.folder import ServerFolder
 
@@ -17,36 +19,43 @@ class Tapped:
         self._mine = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._mine.load_cert_chain(server.path / "server.crt", server.path / "server.key")
         self._theirs = ssl.create_default_context(cafile=str(server.path / "ca.crt"))
-        self._server, self._pieces, self._open = server, [], True
+        self._server: ServerFolder = server
+        self._pieces: list[bytes] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
 
     @property
     def said(self) -> bytes:
         return b"".join(self._pieces)
 
     def close(self) -> None:
-        self._open = False
-        self._socket.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
 
-    def _accept(self) -> None:
-        while self._open:
-            with contextlib.suppress(OSError):
-                plain, _ = self._socket.accept()
-                threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
+    def _run(self) -> None:
+        serving = asyncio.start_server(self._serve, sock=self._socket, ssl=self._mine)
+        server = self._loop.run_until_complete(serving)
+        self._loop.run_forever()
+        server.close()
+        for task in (tasks := asyncio.all_tasks(self._loop)):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
 
-    def _serve(self, plain: socket.socket) -> None:
+    async def _serve(self, reader: Any, writer: Any) -> None:
+        host, port = self._server.local
         with contextlib.suppress(OSError):
-            silo = self._mine.wrap_socket(plain, server_side=True)
-            host = self._server.local
-            front = self._theirs.wrap_socket(socket.create_connection(host), server_hostname=host[0])
-            threading.Thread(target=self._pump, args=(front, silo, False), daemon=True).start()
-            self._pump(silo, front, True)
+            answers, front = await asyncio.open_connection(host, port, ssl=self._theirs, server_hostname=host)
+            await asyncio.gather(self._pump(reader, front, True), self._pump(answers, writer, False))
 
-    def _pump(self, source: ssl.SSLSocket, to: ssl.SSLSocket, keep: bool) -> None:
-        with contextlib.suppress(OSError, ValueError), source, to:
-            while piece := source.recv(65536):
+    async def _pump(self, source: Any, to: Any, keep: bool) -> None:
+        with contextlib.suppress(OSError):
+            while piece := await source.read(65536):
                 if keep:
                     self._pieces.append(piece)
-                to.sendall(piece)
+                to.write(piece)
+                await to.drain()
+        to.close()
