@@ -21,6 +21,7 @@ class Tapped:
         self._theirs = ssl.create_default_context(cafile=str(server.path / "ca.crt"))
         self._server: ServerFolder = server
         self._pieces: list[bytes] = []
+        self._open: list[Any] = []  # both ends of every connection there was
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -43,12 +44,16 @@ class Tapped:
         for task in (tasks := asyncio.all_tasks(self._loop)):
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        for end in self._open:
+            end.transport.abort()
+        self._loop.run_until_complete(asyncio.sleep(0.5))  # until they are gone
         self._loop.close()
 
     async def _serve(self, reader: Any, writer: Any) -> None:
         host, port = self._server.local
         with contextlib.suppress(OSError):
             answers, front = await asyncio.open_connection(host, port, ssl=self._theirs, server_hostname=host)
+            self._open += [writer, front]
             await asyncio.gather(self._pump(reader, front, True), self._pump(answers, writer, False))
 
     async def _pump(self, source: Any, to: Any, keep: bool) -> None:

@@ -95,10 +95,10 @@ def test_a_policy_holds_against_an_approved_app_that_heeds_nothing(tmp_path):
         told = process.stdout.read()
         assert told.splitlines()[-1] == (f"feduca: {silos[0]}/policy.toml: unknown key 'vetoo'; did you mean 'veto'?")
     finally:
-        wire.close()
         if process is not None:
             if process.poll() is None:
                 process.terminate()
                 process.wait(60)
             process.stdout.close()
         world.stop()
+        wire.close()
