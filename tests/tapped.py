@@ -41,13 +41,17 @@ class Tapped:
         server = self._loop.run_until_complete(serving)
         self._loop.run_forever()
         server.close()
-        for task in (tasks := asyncio.all_tasks(self._loop)):
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        await asyncio.gather(*tasks, return_exceptions=True)
         for end in self._open:
             end.transport.abort()
-        self._loop.run_until_complete(asyncio.sleep(0.5))  # until they are gone
-        self._loop.close()
+        await asyncio.sleep(0.5)  # until they are gone
 
     async def _serve(self, reader: Any, writer: Any) -> None:
         host, port = self._server.local
