@@ -6,6 +6,7 @@ refusal or a correct result. Run by hypothesis in the tests (tests/property/test
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import shutil
@@ -388,6 +389,33 @@ def programs(data: bytes) -> str:
     return answer.status
 
 
+POLICIES = (
+    b"veto = false", b"approve = true", b"rounds = 3", b"hours = ['Mon-Fri 19:00-07:00', 'Sat']", b"epsilon = 3",
+    b"rule = 'loss'", b"least_gain = 0.1", b"examples = 5", b"veto = 'no'", b"hours = ['\\u0000']", b"rounds = 1e9",
+    b"least_gain = inf", b"[veto]", b"a.b = 1",
+)  # fmt: skip
+
+
+def policies(data: bytes) -> str:
+    """A damaged policy of a silo: heeded whole, or an error in one line."""
+    from feduca.flower import policy
+
+    draw = Draw(data)
+    text = b"\n".join(draw.pick(POLICIES) for _ in range(draw.below(4)))
+    for _ in range(draw.below(3)):
+        text = damaged(draw, text)
+    with tempfile.TemporaryDirectory() as root:
+        (Path(root) / policy.FILE).write_bytes(text)
+        try:
+            found = policy.read(Path(root))
+        except FeducaError as error:
+            assert_one_line(error)
+            return "refused"
+        found.shut(dt.datetime(2026, 11, 2, draw.below(24)), draw.below(10))
+        assert policy.Policy(**found.model_dump()) == found
+        return "accepted"
+
+
 def assert_one_line(error: FeducaError) -> None:
     text = str(error)
     assert text
@@ -400,6 +428,7 @@ TARGETS = {
     "run_directories": run_directories,
     "configs": configs,
     "programs": programs,
+    "policies": policies,
 }
 
 

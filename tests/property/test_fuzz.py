@@ -76,6 +76,13 @@ def test_a_thousand_damaged_checkpoints():
 
 
 @pytest.mark.slow
+def test_a_thousand_damaged_policies():
+    seen = thousands(targets.policies, 1_000, seed=7)
+    assert set(seen) == {"accepted", "refused"}
+    assert min(seen.values()) > 50
+
+
+@pytest.mark.slow
 def test_a_thousand_damaged_recipes():
     seen = thousands(targets.configs, 1_000, seed=4)
     assert set(seen) == {"accepted", "refused"}

@@ -6,6 +6,7 @@ holds one weight per measurement and a bias.
 
 from __future__ import annotations
 
+import copy
 import csv
 from pathlib import Path
 
@@ -69,6 +70,15 @@ class Logistic:
                     slope += spec.prox * (out[0] - anchor)
                 out[0] -= spec.lr * slope
         return out
+
+    def limited(self, most: int) -> Logistic:
+        """The same hospital with fewer training examples, for an operator whose policy says so."""
+        x, y = self._parts["train"]
+        chosen = np.sort(stream(0, "quota", len(y)).permutation(len(y))[:most])
+        less = copy.copy(self)
+        less._parts = {**self._parts, "train": (x[chosen], y[chosen])}
+        less.examples = np.array([len(chosen)])
+        return less
 
     def evaluate(self, theta, clients, split: str) -> Scores:
         pairs = np.array([_score(row, *self._parts[split]) for row in theta])

@@ -5,21 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
-import typer.core
 
-from feduca.cli.options import WHOLE, Json, Rounds, Set, Source, print_findings, print_run
-
-
-class Whole(typer.core.TyperGroup):
-    """Commands with their whole first sentence."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(WHOLE)) for name, one in commands if one is not None])
-
+from feduca.cli import silo as silos
+from feduca.cli.options import Json, Rounds, Set, Source, print_findings, print_run
+from feduca.cli.whole import Whole, flower_is_here
 
 app = typer.Typer(
     cls=Whole,
@@ -47,7 +37,7 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
     from feduca.recipes.folders import NATURAL, is_folder
     from feduca.recipes.schema import parse_setting
 
-    _flower_is_here()
+    flower_is_here()
     chosen = api.recipe(source, dict(map(parse_setting, settings or [])), rounds=rounds, seed=seed)
     changes: dict[str, Any] = {"seeds": chosen.seeds[:1]}
     if is_folder(chosen.task.data):
@@ -55,15 +45,6 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
     elif clients is not None and chosen.task.data not in NATURAL:
         changes["task.clients"] = clients
     return chosen.single().with_settings(changes)
-
-
-def _flower_is_here() -> None:
-    from importlib.util import find_spec
-
-    from feduca.errors import InputError
-
-    if find_spec("flwr") is None:
-        raise InputError('Flower is not installed here; pip install "feduca[flower]"')
 
 
 @app.command()
@@ -141,7 +122,7 @@ def add(
     from feduca.flower import control, install
     from feduca.flower import folder as folders
 
-    _flower_is_here()
+    flower_is_here()
     path = folders.add_silo(folder, name)
     install.write_silo(folder, path)
     server = folders.read_server(folder)
@@ -152,31 +133,7 @@ def add(
     typer.echo(f"written to {path}; {how}")
 
 
-@app.command()
-def approve(
-    folder: Annotated[Path, typer.Argument(help="The silo's folder.")],
-    bundle: Annotated[
-        Path | None,
-        typer.Option("--app", help="An app's folder or .fab file; without it, the one that the server sent."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking; for who has read it elsewhere.")] = False,
-) -> None:
-    """Show how an app differs from the approved one, and let this silo run it from now on."""
-    from feduca.flower import approval
-    from feduca.flower import folder as folders
-
-    _flower_is_here()
-    mine = folders.read_silo(folder)
-    if bundle is None:
-        content = approval.proposed(mine.path)
-    else:
-        content = approval.bundle(bundle) if bundle.is_dir() else approval.read(bundle)
-    typer.echo(approval.difference(mine.path, content) or "no file of it differs from the approved app")
-    seen = approval.fingerprint(content)
-    if not yes:
-        typer.confirm(f"Let {mine.name} run app {seen[:12]} on its data?", abort=True)
-    approval.approve(mine.path, content)
-    typer.echo(f"{mine.name} runs app {seen[:12]} from the next message on")
+app.command()(silos.approve)
 
 
 @app.command()
@@ -188,7 +145,7 @@ def remove(
     from feduca.flower import control
     from feduca.flower import folder as folders
 
-    _flower_is_here()
+    flower_is_here()
     server = folders.read_server(folder)
     folders.remove_key(server, name)
     if control.running(server):
@@ -205,7 +162,7 @@ def rotate(
     from feduca.flower import control
     from feduca.flower import folder as folders
 
-    _flower_is_here()
+    flower_is_here()
     mine, server = folders.rotate(folder, name)
     if server is None:
         typer.echo(f"copy {mine.path}/key.pub to server/keys/{mine.name}.pub on the server, then start.sh again")
@@ -223,7 +180,7 @@ def renew(
     """A new server certificate from the same authority, for the same names; silos need nothing new."""
     from feduca.flower import folder as folders
 
-    _flower_is_here()
+    flower_is_here()
     names = folders.renew(folder, host or [])
     typer.echo(
         f"written for {', '.join(names)}; copy server/server.crt and server.key to the server, then start.sh again"
@@ -243,7 +200,7 @@ def superlink(
     from feduca.flower.operate.serve import serve
     from feduca.flower.processes import until_told
 
-    _flower_is_here()
+    flower_is_here()
     server = folders.read_server(folder)
 
     def ready() -> None:
@@ -264,7 +221,7 @@ def silo(folder: Annotated[Path, typer.Argument(help="The silo's folder.")]) -> 
     from feduca.flower.check import examine
     from feduca.flower.processes import until_told
 
-    _flower_is_here()
+    flower_is_here()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     mine = folders.read_silo(folder)
     typer.echo(f"{mine.name} reports to {mine.superlink}; log: {mine.path}/supernode.log", err=True)
@@ -288,7 +245,7 @@ def run(
     from feduca.flower import deploy
     from feduca.flower import folder as folders
 
-    _flower_is_here()
+    flower_is_here()
     server = folders.read_server(folder)
     print_run(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds)), as_json)
 
@@ -308,7 +265,7 @@ def check(
     """Is everything in order? One line per finding, with a remedy."""
     from feduca.flower.check import examine
 
-    _flower_is_here()
+    flower_is_here()
     print_findings(examine(folder, exchange=exchange), as_json)
 
 
@@ -346,7 +303,7 @@ def up(
 
 def resume(path: Path, as_json: bool, rounds: int) -> None:
     """`feduca resume` of a deployed run."""
-    _flower_is_here()
+    flower_is_here()
     from feduca.flower import deploy
 
     print_run(deploy.resume(path, watch=_watch(rounds)), as_json)

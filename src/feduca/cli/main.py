@@ -17,12 +17,13 @@ import typer.core
 from feduca.cli import look, start, study
 from feduca.cli.deploy import app as deploy_app
 from feduca.cli.options import WHOLE
+from feduca.cli.silo import app as silo_app
 
 GROUPS = {  # what a newcomer looks for, and how it begins
     "Start": (("run", "compare", "resume", "rollback", "list", "show", "doctor"), "feduca run tailored"),
     "Look": (("report", "watch", "partition"), "feduca report runs/tailored"),
     "Study": (("reproduce", "audit", "solve", "bench"), "feduca reproduce delta --smoke"),
-    "Ship": (("export", "deploy"), "feduca export RUN -o models"),
+    "Ship": (("export", "deploy", "silo"), "feduca export RUN -o models"),
 }
 
 
@@ -86,6 +87,7 @@ for command in (
 ):
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(deploy_app, name="deploy")
+app.add_typer(silo_app, name="silo")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ same code serves ten clients in one batched call, twenty-one federations in lock
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,10 +63,11 @@ def step(
     examples: Ints,
     validation: Ints | None = None,
     initial: outside.Initial | None = None,
+    look: Callable[[Choice], object] = lambda choice: None,
 ) -> Steps[tuple[ClientMemory, Reports]]:
     """One round of `asked.clients`, whose memory is `memory`, with `examples` to train on and `validation` to decide by.
 
-    `initial` gives the run's first model, for the model alone of a silo that comes later.
+    `initial` gives the run's first model, for the model alone of a silo that comes later; `look` is shown what was chosen.
     """
     told = asked.theta
     asked = completed(memory, asked, how)
@@ -73,6 +75,7 @@ def step(
     if how.privacy is not None:
         allowed = how.privacy.allow(memory.extra, asked.local, examples, validation, memory.trained)
     choice = yield from decide(memory, asked, how, validation, initial, allowed)
+    look(choice)
     tested = yield from test(memory, asked, how, choice)
     trained = yield from train(memory, asked, how, choice, examples, validation)
     found = yield from estimate(memory, asked, how, trained.new, parameters)

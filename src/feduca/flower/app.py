@@ -77,7 +77,7 @@ class OneSilo:
         self.examples = np.asarray(task.examples)[self._row : self._row + 1]
         self.parameters, self.size = task.parameters, task.size
         self.criterion = getattr(task, "criterion", None)
-        for name in ("parameter_names", "norm_names", "frozen_names"):
+        for name in ("parameter_names", "norm_names", "frozen_names", "layout", "pool", "describe"):
             if (told := getattr(task, name, None)) is not None:
                 setattr(self, name, told)
         for name in ("validation_examples", "test_examples"):

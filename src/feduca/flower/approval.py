@@ -14,6 +14,7 @@ import io
 import logging
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from feduca.errors import InputError
@@ -53,7 +54,7 @@ def judge(silo: Path, content: bytes) -> bool:
         return True
     from feduca.flower.store import SiloStore
 
-    why = f"app {seen[:12]} is not the approved one; look at it with `feduca deploy approve {mine.path}`"
+    why = f"app {seen[:12]} is not the approved one; look at it with `feduca silo approve {mine.path}`"
     if not (silo / PROPOSED).is_file() or fingerprint((silo / PROPOSED).read_bytes()) != seen:
         _keep(silo / PROPOSED, content)
     SiloStore(mine.state).log(silo=mine.name, decision="refused", reason=why)
@@ -95,7 +96,11 @@ def difference(silo: Path, content: bytes) -> str:
     Lines end where Python's do: what only looks like a line's end, and may hide code in a comment, is spelled out as well.
     """
     old = texts((silo / APPROVED).read_bytes()) if (silo / APPROVED).is_file() else {}
-    new = texts(content)
+    return compared(old, texts(content))
+
+
+def compared(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """Files before and after, as `difference` shows them."""
     lines: list[str] = []
     for name in sorted({*old, *new}):
         before, after = (of[name].split("\n") if name in of else [] for of in (old, new))

@@ -19,7 +19,7 @@ from pathlib import Path
 from feduca._version import __version__
 from feduca.core.finding import Finding
 from feduca.errors import FeducaError, InputError
-from feduca.flower import approval, certificates, control, deploy
+from feduca.flower import approval, certificates, control, deploy, policy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
 from feduca.flower.keys import Keys
@@ -122,6 +122,11 @@ def _silo(silo: SiloFolder) -> Iterator[Finding]:
         yield Finding(
             f"{silo.name} {word}", False, f"{silo.state / word} is there", "remove it to take part", optional=True
         )
+    try:
+        said = policy.read(silo.path).in_words()
+        yield Finding(f"{silo.name}'s policy", True, "; ".join(said) or "none of its own: the recipe decides")
+    except InputError as error:
+        yield Finding(f"{silo.name}'s policy", False, str(error), "mend it: until then this silo does nothing")
     yield from _data(silo)
     log = silo.state / "log.jsonl"
     if log.is_file():
@@ -138,7 +143,7 @@ def _silo(silo: SiloFolder) -> Iterator[Finding]:
 def _data(silo: SiloFolder) -> Iterator[Finding]:
     """The approved app, and whether it reads this silo's data."""
     what = f"{silo.name}'s app"
-    remedy = f"look at it and approve it: `feduca deploy approve {silo.path}`"
+    remedy = f"look at it and approve it: `feduca silo approve {silo.path}`"
     if (silo.path / approval.PROPOSED).is_file():
         yield Finding(what, False, "the server sent another one than was approved", remedy, optional=True)
     if not silo.app:

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message
@@ -20,13 +21,15 @@ from feduca._version import __version__
 from feduca.errors import ConfigError
 from feduca.flower import codec
 from feduca.flower.app import App, OneSilo
-from feduca.flower.failures import discreet
+from feduca.flower.failures import POLICY, Declined, discreet
 from feduca.flower.mods import around_models
+from feduca.flower.policy import behave, limited
+from feduca.flower.policy import read as read_policy
 from feduca.flower.secure_silo import SecureSilo
-from feduca.flower.silo import respond
+from feduca.flower.silo import kept_out, respond
 from feduca.flower.store import SiloStore
 from feduca.privacy.protocol import words_of
-from feduca.recipes.build import behaviour_of, check_confidence
+from feduca.recipes.build import check_confidence
 
 
 def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
@@ -38,6 +41,8 @@ def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
         name, folder = identity(context.node_config)
         with discreet(folder, silo=name):
             codec._config(message.content, "hello")
+            if kept_out(SiloStore(folder), read_policy(Path(folder).parent)) is not None:
+                raise Declined(POLICY)
             return Message(codec.hello_reply(introduce(app, name, context.node_config)), reply_to=message)
 
     @flower.train(mods=[around_models(mod) for mod in mods])
@@ -45,10 +50,11 @@ def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
         name, folder = identity(context.node_config)
         with discreet(folder, silo=name, round=message.metadata.group_id):
             index = int(dict(message.content["announcement"]).get("client", 0))  # type: ignore[call-overload]
-            task = OneSilo(app.silo(name, index, context.node_config), name)
+            policy = read_policy(Path(folder).parent)
+            task = OneSilo(limited(app.silo(name, index, context.node_config), policy.examples), name)
             asked = codec.read_announcement(message.content, name, task.size)
-            how = behaviour_of(app.recipe, app.recipe.seeds[0], task)
-            answer = respond(name, SiloStore(folder), task, how, asked)
+            how = behave(app.recipe, app.recipe.seeds[0], task, policy)
+            answer = respond(name, SiloStore(folder), task, how, asked, policy, app.recipe)
             goes = {"leave": answer.leave, "erase": answer.erase, "key": None}
             if app.recipe.privacy.secure_aggregation and answer.report.joined[0]:
                 silo, new = secure(app, name, folder, asked.run), codec.host(answer.report.theta)[0]
@@ -77,7 +83,8 @@ def secure(app: App, name: str, folder: str, run: str) -> SecureSilo:
 
 def introduce(app: App, name: str, config: Mapping[str, Any]) -> codec.Hello:
     """What the silo called `name` says of itself."""
-    task = OneSilo(app.silo(name, 0, config), name)
+    policy = read_policy(Path(identity(config)[1]).parent)
+    task = OneSilo(limited(app.silo(name, 0, config), policy.examples), name)
     check_confidence(app.recipe, task)  # a server without data may not know the metric: refuse before the first round
     return codec.Hello(
         silo=name,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.errors import InputError, RunError
-from feduca.flower import control
+from feduca.flower import control, policy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
 from feduca.flower.processes import Process, alive, environment, free_port, free_ports, listening, supervise, taken
@@ -48,7 +48,8 @@ def start_superlink(server: ServerFolder) -> Process:
 
 
 def start_silo(silo: SiloFolder) -> Process:
-    """The SuperNode of a silo folder, guarded against apps that nobody approved (launch.py)."""
+    """The SuperNode of a silo folder, under its policy, guarded against apps that nobody approved (launch.py)."""
+    policy.read(silo.path)  # one that is wrong is for whoever starts it, in one line
     silo.state.mkdir(exist_ok=True)  # a copy may have left the empty folder out
     silo.state.chmod(0o700)
     port = silo.port

@@ -20,6 +20,9 @@ from feduca.flower.store import SiloStore
 
 log = logging.getLogger("feduca")
 
+POLICY = "declined: policy"  # all that a silo says which its operator, or its operator's policy, keeps out
+LEAVES, ERASES = f"{POLICY}, for good", f"{POLICY}, for good, and asks to be forgotten"
+DECIDED = (POLICY, LEAVES, ERASES)
 SPOKEN = re.compile(r"[A-Za-z]{1,40}, line \d{1,9} of its log")  # all that ever leaves
 _RAISED = re.compile(r"<class '(?P<name>[\w.]+)'>:<'(?P<text>.*)'>", re.DOTALL)  # as Flower words an exception
 _PACKAGES = {"feduca", "numpy", "scipy", "torch", "pandas", "sklearn", "safetensors", *sys.stdlib_module_names}
@@ -27,6 +30,10 @@ _PACKAGES = {"feduca", "numpy", "scipy", "torch", "pandas", "sklearn", "safetens
 
 class SiloFailure(Exception):
     """An error, in the words that may leave the silo."""
+
+
+class Declined(SiloFailure):
+    """A silo's operator, or its policy, keeps it out."""
 
 
 def called(module: str, name: str) -> str:
@@ -49,6 +56,8 @@ def discreet(folder: Path | str, **about: Any) -> Iterator[None]:
     """Any error within goes to the silo's log in `folder`; what is raised instead says only where to find it."""
     try:
         yield
+    except Declined:
+        raise
     except Exception as error:
         log.error("this round failed", exc_info=error)
         text = " ".join("".join(traceback.format_exception_only(error)).split())
@@ -61,7 +70,7 @@ def spoken(reason: str, folder: Path, **about: Any) -> str:
     found = _RAISED.fullmatch(reason)
     if found is None:
         return note(folder, "Exception", reason, **about)
-    if SPOKEN.fullmatch(found["text"]):
+    if SPOKEN.fullmatch(found["text"]) or found["text"] in DECIDED:
         return found["text"]
     module, _, name = found["name"].rpartition(".")
     return note(folder, called(module, name), f"{name}: {found['text']}", **about)
@@ -71,4 +80,5 @@ def heard(reply: Message) -> str:
     """At the server: the reason of an error reply, in one line, without the class that Flower puts around our own words."""
     words = " ".join((reply.error.reason or f"error {reply.error.code}").split())
     found = _RAISED.fullmatch(words)
-    return (found["text"] if found and SPOKEN.fullmatch(found["text"]) else words)[:300]
+    ours = found and (SPOKEN.fullmatch(found["text"]) or found["text"] in DECIDED)
+    return (found["text"] if found and ours else words)[:300]

@@ -21,7 +21,7 @@ from feduca.core.messages import alone, silent, together
 from feduca.core.share import Share
 from feduca.errors import RunError
 from feduca.flower import codec
-from feduca.flower.failures import heard
+from feduca.flower.failures import ERASES, LEAVES, POLICY, heard
 from feduca.flower.keys import Keys
 from feduca.flower.register import Member, Register
 from feduca.flower.secure_server import SecureSums
@@ -281,7 +281,12 @@ class FlowerFederation:
         client = int(asked.clients[place])
         member = self.register.members[client]
         if reply.has_error():
-            return self._silent(asked, place, ABSENT, f"failed: {heard(reply)}")
+            words = heard(reply)
+            if words in (LEAVES, ERASES):
+                return self._left(asked, place, words == ERASES)
+            if words == POLICY:  # a silo's own word: it is there, and takes no part
+                return self._silent(asked, place, REFUSED, POLICY)
+            return self._silent(asked, place, ABSENT, f"failed: {words}")
         try:
             told = alone(asked, place)
             masked = self._sums is not None
@@ -291,17 +296,15 @@ class FlowerFederation:
         except codec.ProtocolError as error:
             self.note(f"round {asked.round}: the answer of {member.name} was refused: {error}")
             return self._silent(asked, place, REFUSED, f"answer refused: {error}")
-        if leave:
-            erased = codec.wants_erasure(reply.content)
-            self.register.update(client, left=True, erased=erased)
-            self.note(
-                f"round {asked.round}: {member.name} has left for good{'; its update is erased' if erased else ''}",
-                LEFT,
-                round=asked.round,
-                silo=member.name,
-            )
-            return self._silent(asked, place, LEFT, report.reason[0])
-        return report
+        return self._left(asked, place, codec.wants_erasure(reply.content)) if leave else report
+
+    def _left(self, asked: Announcements, place: int, erased: bool) -> Reports:
+        client = int(asked.clients[place])
+        name = self.register.members[client].name
+        self.register.update(client, left=True, erased=erased)
+        said = f"round {asked.round}: {name} has left for good{'; its update is erased' if erased else ''}"
+        self.note(said, LEFT, round=asked.round, silo=name)
+        return self._silent(asked, place, LEFT, "left for good")
 
     def _silent(self, asked: Announcements, place: int, status: str, reason: str) -> Reports:
         examples = self.register.members[int(asked.clients[place])].examples

@@ -1,5 +1,5 @@
 """Flower's two programs, as we start them: they end with whoever started them, what they write is their user's alone, and a
-SuperNode looks at an app before anything of it is unpacked or run, and at errors before they leave.
+SuperNode looks at its silo's policy and at an app before anything of it is unpacked or run, and at answers before they leave.
 
     python -m feduca.flower.launch superlink ARGUMENTS
     python -m feduca.flower.launch supernode SILO_FOLDER ARGUMENTS
@@ -12,6 +12,7 @@ their folder comes from the bundle itself, not from the server. It does not watc
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 from copy import deepcopy
@@ -19,32 +20,54 @@ from pathlib import Path
 from typing import Any, cast
 
 from feduca.flower import approval
-from feduca.flower.failures import spoken
+from feduca.flower.failures import DECIDED, spoken
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.processes import leashed
+from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated, or_stop
+
+log = logging.getLogger("feduca")
 
 _TRUSTED = {"feduca": "the app's fingerprint"}  # not empty: Flower then verifies every app, or replies with an error
 
 
 def guard(silo: Path) -> None:
-    """Let this process's SuperNode accept approved apps only. Fails where Flower has no such place any more."""
+    """Let this process's SuperNode heed the silo's policy and accept approved apps only. Fails where Flower has no such place."""
+    from flwr.app import Error, Message
     from flwr.common.config import get_fab_config, get_metadata_from_config
+    from flwr.common.constant import ErrorCode
     from flwr.supercore.constant import TaskType
+    from flwr.supercore.run import RunNotRunningException
     from flwr.supernode import start_client_internal as flower
 
     pull, verify = flower._pull_and_store_message, flower._verify_fab
     assert callable(pull)
     assert callable(verify)
+    warden = Warden(silo)
 
-    def guarded(*, get_run: Any, get_fab: Any, trusted_entities: Any, **rest: Any) -> int | None:
+    def guarded(
+        *, state: Any, object_store: Any, receive: Any, get_run: Any, get_fab: Any, pull_object: Any, **rest: Any
+    ) -> Any:
         runs: dict[int, Any] = {}
+        fabs: dict[int, Any] = {}
+        objects: dict[str, bytes] = {}
 
-        def checked_run(number: int) -> Any:
-            runs[number] = get_run(number)
+        def the_run(number: int) -> Any:
+            if number not in runs:
+                runs[number] = get_run(number)
             return runs[number]
 
+        def the_fab(wanted: str, number: int) -> Any:
+            if number not in fabs:
+                fabs[number] = get_fab(wanted, number)
+            return fabs[number]
+
+        def checked_run(number: int) -> Any:
+            run = the_run(number)
+            run.override_config = warden.for_app(run.override_config)
+            return run
+
         def checked_fab(wanted: str, number: int) -> Any:
-            fab, run = get_fab(wanted, number), runs[number]
+            fab, run = the_fab(wanted, number), runs[number]
             agent = run.primary_task_type == TaskType.AGENT_APP  # a program that was never part of what was approved
             good = not agent and approval.judge(silo, fab.content)
             fab.hash_str = run.fab_hash = hashlib.sha256(fab.content).hexdigest()
@@ -53,13 +76,42 @@ def guard(silo: Path) -> None:
             fab.verifications = {"valid_license": "looked at here", "good": "true" if good else "false"}
             return fab
 
-        return pull(get_run=checked_run, get_fab=checked_fab, trusted_entities=_TRUSTED, **rest)
+        try:
+            if (arrived := receive()) is None:
+                return None
+            message, tree = arrived
+            number = message.metadata.run_id
+
+            def app() -> tuple[bytes, dict[str, Any]]:
+                run = the_run(number)
+                return the_fab(run.fab_hash, number).content, dict(run.override_config)
+
+            def content() -> Any:
+                said, found = fetched(message.metadata.message_id, tree, lambda key: pull_object(number, key))
+                objects.update(found)
+                return said
+
+            with or_stop():
+                words = warden.verdict(message, state.get_run(number) is not None, app, content)
+            if words:
+                reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, words), reply_to=message)
+                flower._insert_message(reply, state, object_store)
+                return number
+        except RunNotRunningException:
+            return None
+        except Unfetched as error:  # as Flower does: it is not confirmed, and not answered
+            log.error("%s", error)
+            return None
+        ways = {"receive": lambda: arrived, "get_run": checked_run, "get_fab": checked_fab}
+        once = {"pull_object": lambda number, key: objects.pop(key, None) or pull_object(number, key)}
+        return pull(state=state, object_store=object_store, **{**rest, **ways, **once, "trusted_entities": _TRUSTED})
 
     push = flower._push_messages
     assert callable(push)
 
     def quiet(*, state: Any, object_store: Any, **rest: Any) -> None:
-        push(state=cast(Any, Discreet(state, object_store, read_silo(silo))), object_store=object_store, **rest)
+        seen = cast(Any, Discreet(state, object_store, read_silo(silo), warden))
+        push(state=seen, object_store=object_store, **rest)
 
     flower._push_messages = quiet
     flower._pull_and_store_message = guarded
@@ -67,33 +119,53 @@ def guard(silo: Path) -> None:
 
 
 class Discreet:
-    """A SuperNode's state whose error replies say what may leave the silo (failures.py), and nothing else."""
+    """A SuperNode's state whose replies are what may leave the silo (failures.py, warden.py), and nothing else."""
 
-    def __init__(self, state: Any, store: Any, silo: SiloFolder) -> None:
-        self._state, self._store, self._silo = state, store, silo
+    def __init__(self, state: Any, store: Any, silo: SiloFolder, warden: Warden) -> None:
+        self._state, self._store, self._silo, self._warden = state, store, silo, warden
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
 
     def get_messages_legacy(self, **asked: Any) -> list[Any]:
-        return [self._said(reply) if reply.has_error() else reply for reply in self._state.get_messages_legacy(**asked)]
+        with or_stop():
+            return [self._may_leave(reply) for reply in self._state.get_messages_legacy(**asked)]
+
+    def _may_leave(self, reply: Any) -> Any:
+        if reply.has_error():
+            return self._said(reply)
+        key = reply.metadata.message_id
+        contents = gathered(self._store, self._store.get_object_tree(key))
+        words = self._warden.last_look(reply, contents, inflated(key, contents))
+        return self._instead(reply, words) if words else reply
 
     def _said(self, reply: Any) -> Any:
-        from flwr.app import Error, Message
         from flwr.common.constant import ErrorCode
-        from flwr.supernode import start_client_internal as flower
 
+        if reply.error.reason in DECIDED:
+            self._warden.sent(reply, reply.error.reason)
+            return reply
         if reply.error.code == ErrorCode.INVALID_FAB:
             words = "its operator has not approved this app"
         else:
             about = {"silo": self._silo.name, "round": reply.metadata.group_id}
             words = spoken(reply.error.reason or "", self._silo.state, **about)
-        old, error = reply.metadata.message_id, Error(code=reply.error.code, reason=words)
+        return self._instead(reply, words, reply.error.code)
+
+    def _instead(self, reply: Any, words: str, code: int | None = None) -> Any:
+        """An error reply with these words, in the place of what an app wrote."""
+        from flwr.app import Error, Message
+        from flwr.common.constant import ErrorCode
+        from flwr.supernode import start_client_internal as flower
+
+        code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION if code is None else code
+        old, error = reply.metadata.message_id, Error(code=code, reason=words)
         fresh = Message(error=error, metadata=deepcopy(reply.metadata))  # type: ignore[call-overload]
         fresh.metadata.__dict__["_message_id"] = ""
         flower._insert_message(fresh, self._state, self._store)
         self._state.delete_messages(message_ids=[old])
         self._store.delete(old)
+        self._warden.sent(reply, words)
         return fresh
 
 

@@ -21,10 +21,11 @@ from feduca.errors import InputError
 from feduca.flower import codec
 from feduca.flower.beside import METRICS, SMALL, Source, recipe_of, told
 from feduca.flower.failures import discreet
+from feduca.flower.policy import behave
+from feduca.flower.policy import read as read_policy
 from feduca.flower.silo import respond
 from feduca.flower.store import SiloStore
 from feduca.flower.vectors import Vector
-from feduca.recipes.build import behaviour_of
 from feduca.types import JOINED, Array, Floats, Ints, LocalSpec, Scores
 
 Metrics = Mapping[str, float]
@@ -74,7 +75,9 @@ def rational(
     task = _FunctionTask(vector, fit, score, config, examples, train_score, validation_examples)
     where = folder or context.node_config.get("folder") or Path.home() / ".feduca" / f"node-{context.node_id}"
     with discreet(str(where), silo=name, round=asked.round):
-        answer = respond(name, SiloStore(Path(str(where))), task, behaviour_of(chosen, seed, task), asked)
+        policy = read_policy(Path(str(where)).parent)
+        how = behave(chosen, seed, task, policy)
+        answer = respond(name, SiloStore(Path(str(where))), task, how, asked, policy, chosen)
     report = codec.report(answer.report, asked.run, name)
     content = RecordDict({SMALL: report["report"]})
     if answer.report.status[0] == JOINED:

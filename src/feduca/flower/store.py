@@ -1,9 +1,12 @@
 """A silo's own disk: what it keeps between rounds, so that neither its own restart nor the server's loses anything.
 
     FOLDER/log.jsonl                       what the silo was offered, what it decided and why
-    FOLDER/veto                            if there: take no part; the file's text is the reason given
+    FOLDER/sent.jsonl                      what left the silo, message by message (warden.py)
+    FOLDER/ledger.json                     how many messages it has worked on, and what epsilon each run may spend
+    FOLDER/deployed.safetensors            what it deploys since its last decision (kept.py)
+    FOLDER/veto                            if there: take no part; the file's text is for its operator
     FOLDER/leave                           if there: leave the federation for good
-    FOLDER/privacy.json            what is spent of its privacy, where single examples are hidden; of all runs, never taken back
+    FOLDER/privacy.json                    what all runs have spent of its examples' privacy; never taken back
     FOLDER/runs/RUN/round-000007.safetensors   the memory after round 7 and the answer given in it
 
 One file per round, written whole or not at all (arrays in safetensors, words as JSON in its header; nothing is ever unpickled),
@@ -30,11 +33,11 @@ from feduca.client.memory import blank
 from feduca.core.arrays import like
 from feduca.errors import InputError
 from feduca.federation.replay import pack, unpack
-from feduca.runs.files import write_whole
+from feduca.runs import files
 from feduca.types import Announcements, Array, ClientMemory, Reports, UtilityFamily
 
 KEPT = 2
-LEDGER = "privacy.json"
+SENT, LEDGER, SPENT = "sent.jsonl", "ledger.json", "privacy.json"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Entry:
     digest: str  # of the announcement that was answered
     memory: ClientMemory
     answer: Reports
+    policy: str = ""  # the mark of the silo's policy that it was decided under
 
 
 def digest(asked: Announcements, theta: np.ndarray) -> str:
@@ -90,6 +94,62 @@ class SiloStore:
             file.seek(0)
             return sum(1 for _ in file)
 
+    def note_sent(self, **what: Any) -> None:
+        """One line of what left the silo."""
+        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **what})
+        with files.appending(self.folder / SENT) as file:
+            file.write(f"{line}\n".encode())
+
+    @property
+    def worked(self) -> int:
+        """How many messages that may train were passed on to an app, over all runs."""
+        return self._ledger()[0]
+
+    @property
+    def promised(self) -> dict[str, float]:
+        """The epsilon that each run let in may spend, where the policy bounds it."""
+        return self._ledger()[1]
+
+    def count(self, run: str = "", epsilon: float | None = None) -> None:
+        """One more message passed on; of a run that may spend so much."""
+        worked, promised = self._ledger()
+        if epsilon is not None:
+            promised[run] = max(epsilon, promised.get(run, 0.0))
+        files.write_whole(self.folder / LEDGER, json.dumps({"worked": worked + 1, "epsilon": promised}))
+
+    def _ledger(self) -> tuple[int, dict[str, float]]:
+        path = self.folder / LEDGER
+        try:
+            tree = files.read_json(path)
+            worked, promised = tree["worked"], {str(run): float(value) for run, value in tree["epsilon"].items()}
+            if isinstance(worked, bool) or not isinstance(worked, int) or worked < 0:
+                raise ValueError(f"worked is {worked!r}")
+            if not all(value >= 0 for value in promised.values()):
+                raise ValueError("an epsilon in it is no number from 0 on")
+            return worked, promised
+        except FileNotFoundError:
+            return 0, {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(
+                f'{path} is damaged ({error}); write {{"worked": N, "epsilon": {{}}}} into it, with the rounds it has worked'
+            ) from None
+
+    @property
+    def runs(self) -> list[str]:
+        """Runs of which there is a round on disk."""
+        return sorted({path.parent.name for path in self.folder.glob("runs/*/round-*.safetensors")})
+
+    def decided(self, run: str, round: int) -> tuple[str, str]:
+        """The status of the answer in a round, and the mark of the policy it was given under; empty where there is none."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(self._path(run, round)), framework="numpy") as file:
+                words = json.loads((file.metadata() or {})["feduca"])
+            return str(words["answer"]["status"][0]), str(words.get("policy", ""))
+        except (SafetensorError, KeyError, ValueError, TypeError, OSError, InputError):
+            return "", ""
+
     def rounds(self, run: str) -> list[int]:
         """Rounds of a run on disk, oldest first."""
         return sorted(int(path.stem.removeprefix("round-")) for path in self._run(run).glob("round-*.safetensors"))
@@ -110,7 +170,8 @@ class SiloStore:
             }
             kept = _below(arrays, "memory/")
             models = {name: like(theta, kept.pop(name)) for name in ("own", "contributed")}
-            return Entry(round, words["digest"], ClientMemory(**kept, **models, extra=extra), answer)
+            memory = ClientMemory(**kept, **models, extra=extra)
+            return Entry(round, words["digest"], memory, answer, words.get("policy", ""))
         except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
             raise InputError(
                 f"{path} is damaged ({error}); move it away, the silo then starts from the one before"
@@ -118,7 +179,7 @@ class SiloStore:
 
     def spent(self) -> np.ndarray | None:
         """The curves [2, orders] that all runs have spent of this silo's privacy (client/privacy.py); None before the first."""
-        path = self.folder / LEDGER
+        path = self.folder / SPENT
         if not path.exists():
             return None
         try:
@@ -136,7 +197,7 @@ class SiloStore:
     def spend(self, curves: np.ndarray) -> None:
         """Write down what is spent, all runs together, before anything of it is sent."""
         text = json.dumps({"orders": list(ORDERS), "curves": np.asarray(curves, float).reshape(2, -1).tolist()})
-        write_whole(self.folder / LEDGER, text)
+        files.write_whole(self.folder / SPENT, text)
 
     def save(self, run: str, entry: Entry) -> None:
         """Write one round, whole or not at all, and forget those before the last two."""
@@ -146,7 +207,8 @@ class SiloStore:
         arrays = {f"answer/{name}": value for name, value in answer.items()}
         arrays |= {f"memory/{name}": _plain(v) for name, v in vars(entry.memory).items() if name != "extra"}
         arrays |= {f"extra/{name}": _plain(value) for name, value in entry.memory.extra.items()}
-        data = save(arrays, metadata={"feduca": json.dumps({"digest": entry.digest, "answer": words})})
+        told = {"digest": entry.digest, "answer": words} | ({"policy": entry.policy} if entry.policy else {})
+        data = save(arrays, metadata={"feduca": json.dumps(told)})
         path = self._path(run, entry.round)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".part{os.getpid()}")

@@ -28,7 +28,7 @@ from feduca.core.share import share_of
 from feduca.errors import InputError, RunError
 from feduca.flower import codec
 from feduca.flower.beside import APPS_OWN, SMALL, Source, recipe_of, tell
-from feduca.flower.failures import heard
+from feduca.flower.failures import DECIDED, heard
 from feduca.flower.vectors import Vector
 from feduca.recipes.build import make_server
 from feduca.types import ABSENT, JOINED, REFUSED, Announcements, Reports, ServerState
@@ -168,6 +168,8 @@ class FedUCAStrategy(Strategy):
         one, curve = alone(asked, place), self._server.family.size
         if reply.has_error():
             why = heard(reply)
+            if why in DECIDED:  # a silo's own word: it is there, and takes no part
+                return silent(one, REFUSED, why, curve)
             return silent(one, ABSENT, f"failed: {why}", curve)
         if SMALL not in reply.content:
             return silent(one, REFUSED, f"answer refused: it is not from FedUCA's client; {NOT_OURS}", curve)

@@ -132,7 +132,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None,
             f"{run} was run with another task ({len(point.state.examples)} silos, {len(point.state.theta)} numbers in a model): "
             "export it from Python with that one, feduca.export_models(RUN, DIR, task=...)"
         )
-    models: Models = {"global": _named(experiment.task, point.state.theta)}
+    models: Models = {"global": named(experiment.task, point.state.theta)}
     scores: dict[str, Any] = {}
     more: dict[str, Any] = {"note": note}
     if point.clients:
@@ -146,7 +146,7 @@ def export_models(run: str | Path, out: str | Path, *, task: Task | None = None,
     elif distil:
         raise InputError(f"{run} holds no silo's model to distil: in a deployment silos keep them; leave out distil")
     card = _card(chosen.hash(), result, experiment.task, silos, scores) | more
-    _write(out, models, card)
+    write_models(out, models, card)
     return load_exported(out)
 
 
@@ -244,7 +244,7 @@ def _scores(task: Task, choice: Choice) -> dict[str, Any]:
 
 
 def _plain(task: Task, choice: Choice, silos: Sequence[str]) -> tuple[Models, dict[str, Any]]:
-    return {name: _named(task, choice.deployed[k]) for k, name in enumerate(silos)}, {}
+    return {name: named(task, choice.deployed[k]) for k, name in enumerate(silos)}, {}
 
 
 def _mixtures(task: Task, choice: Choice, silos: Sequence[str]) -> tuple[Models, dict[str, Any]]:
@@ -256,7 +256,7 @@ def _mixtures(task: Task, choice: Choice, silos: Sequence[str]) -> tuple[Models,
     assert choice.mixture is not None
     for k, silo in enumerate(silos):
         w = used(choice.mixture, k)
-        theirs = {name: _named(task, choice.mixture.models[name][k]) for name in w}
+        theirs = {name: named(task, choice.mixture.models[name][k]) for name in w}
         if len(theirs) == 1:
             models[silo] = theirs.popitem()[1]
         else:
@@ -290,7 +290,7 @@ def _distilled(
     for k, silo in enumerate(silos):
         if silo in weights:
             theta = distilled(task, choice.mixture, k, seed)
-            models[silo] = _named(task, theta)
+            models[silo] = named(task, theta)
             for split, into in found.items():
                 measured = task.evaluate(theta[None], np.array([k]), split)
                 into[silo] = {"accuracy": float(measured.accuracy[0]), "loss": float(measured.loss[0])}
@@ -298,7 +298,7 @@ def _distilled(
     return models, {"distilled": weights}
 
 
-def _named(task: Task, theta: Array) -> dict[str, np.ndarray]:
+def named(task: Task, theta: Array) -> dict[str, np.ndarray]:
     """The entries of a flat model by name, where the task knows them."""
     layout = getattr(task, "layout", None)
     if layout is None:
@@ -306,20 +306,24 @@ def _named(task: Task, theta: Array) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in layout.unpack(theta).items()}
 
 
+def architecture_of(task: Task) -> dict[str, Any] | None:
+    """What `Exported.module` makes the task's model from; None where it is not one of ours."""
+    pool, about = getattr(task, "pool", None), getattr(task, "describe", dict)()
+    if pool is None:
+        return None
+    return {
+        "model": about.get("model"),
+        "example_shape": list(pool.example_shape),
+        "classes": about.get("classes"),
+        "hidden": about.get("hidden"),
+        "vocabulary": about.get("vocabulary", 0),
+    }
+
+
 def _card(
     config_hash: str, result: RunResult, task: Task, silos: list[str], scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     about = getattr(task, "describe", dict)()
-    pool = getattr(task, "pool", None)
-    architecture = None
-    if pool is not None:
-        architecture = {
-            "model": about.get("model"),
-            "example_shape": list(pool.example_shape),
-            "classes": about.get("classes"),
-            "hidden": about.get("hidden"),
-            "vocabulary": about.get("vocabulary", 0),
-        }
     return plain(
         {
             "schema": SCHEMA,
@@ -335,7 +339,7 @@ def _card(
             "metric": about.get("metric", "accuracy"),
             "share": result.config.get("share", "all"),
             "parameters": int(task.size),
-            "architecture": architecture,
+            "architecture": architecture_of(task),
             "summary": result.summary,
             "silos": silos,
             "scores": scores,
@@ -344,7 +348,7 @@ def _card(
     )
 
 
-def _write(out: Path, models: Mapping[str, Mapping[str, np.ndarray]], card: dict[str, Any]) -> None:
+def write_models(out: Path, models: Mapping[str, Mapping[str, np.ndarray]], card: dict[str, Any]) -> None:
     """Everything or nothing: first into a hidden folder, then moved, the card last. A run gives the same bytes each time."""
     from safetensors.numpy import save
 

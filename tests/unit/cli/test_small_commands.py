@@ -154,7 +154,7 @@ def test_what_is_no_run_is_told_which_runs_there_are(tmp_path, monkeypatch):
 
 
 def test_lists_of_commands_show_whole_lines(capsys):
-    for words in ([], ["deploy"]):
+    for words in ([], ["deploy"], ["silo"]):
         _, out, _ = feduca(*words, "--help", capsys=capsys)
         assert "..." not in out.replace("models, ...", "").replace("[ARGS]...", "")
         assert max(map(len, out.splitlines())) <= 80

@@ -20,7 +20,8 @@ def pulled(tmp_path, monkeypatch):
     folders.init(tmp_path / "d", load({}), ["silo-0"])
     silo = tmp_path / "d" / "silos" / "silo-0"
 
-    def pull(*, get_run, get_fab, trusted_entities, **_):
+    def pull(*, receive, get_run, get_fab, trusted_entities, **_):
+        assert receive()[0].metadata.run_id == 7
         run = get_run(7)
         fab = get_fab(run.fab_hash, 7)
         return run, fab, flower._verify_fab(fab, trusted_entities)
@@ -32,9 +33,15 @@ def pulled(tmp_path, monkeypatch):
 
     def ask(content, **said):
         words = {"fab_id": "feduca/feduca-deployment", "fab_version": "1.0.0", "fab_hash": "", "primary_task_type": ""}
+        words["override_config"] = {}
         run = SimpleNamespace(**words | said)
         fab = SimpleNamespace(content=content, hash_str=said.get("fab_hash", ""), verifications={"good": "true"})
-        ways = {"get_run": lambda number: run, "get_fab": lambda wanted, number: fab}
+        message = SimpleNamespace(
+            metadata=SimpleNamespace(run_id=7, message_id="m", message_type="train", group_id="1")
+        )
+        ways = {"get_run": lambda number: run, "get_fab": lambda wanted, number: fab, "pull_object": None}
+        ways |= {"receive": lambda: (message, None), "object_store": None}
+        ways["state"] = SimpleNamespace(get_run=lambda number: None)
         return flower._pull_and_store_message(trusted_entities=None, **ways)  # type: ignore[call-arg]
 
     return silo, ask

@@ -114,7 +114,9 @@ def test_the_operator_has_the_last_word(silo):
     ask(asked(1, np.zeros(4)))
     (store.folder / "veto").write_text("audit in progress\n")
     report = ask(asked(2, np.zeros(4)))
-    assert (report.status[0], report.reason[0]) == (REFUSED, "vetoed by its operator: audit in progress")
+    assert (report.status[0], report.reason[0]) == (REFUSED, "declined: policy")
+    assert report.measurements.examples[0] == 0  # not even how many it has
+    assert "audit in progress" in (store.folder / "log.jsonl").read_text()  # for its operator alone
     assert np.isnan(report.gamma).all()
     assert store.rounds("run-1") == [1]  # nothing was trained
     (store.folder / "veto").unlink()
@@ -143,7 +145,7 @@ def test_a_silo_leaves_for_good_and_the_others_go_on(tmp_path):
     grid.nodes[12].tamper = tamper  # the last to answer
     path = serve(app, grid, Settings(silos=3, out=str(tmp_path / "runs")))
     rows = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
-    assert rows[2]["reason"][1] == "left for good: merged with another hospital"
+    assert rows[2]["reason"][1] == "left for good"
     assert [row["status"][1] for row in rows[2:]] == [LEFT, LEFT, LEFT]
     assert all(row["alpha"][1] == 0 for row in rows[3:])
     assert json.loads((path / "silos.json").read_text())["silos"][1]["left"]

@@ -99,21 +99,12 @@ class Source:
             self._version += 1
 
 
-class Dashboard:
-    """Serves a run directory, or a folder of them, until closed."""
+class Listening:
+    """Answers requests at one address, until closed. What is at which path, its heirs say."""
 
-    def __init__(self, path: str | Path, host: str = "127.0.0.1", port: int = 8765) -> None:
-        require_report()
-        self.root = Path(path)
-        if not self.root.is_dir():
-            raise InputError(f"there is no folder {path}; give a run directory or a folder of runs")
-        self.single = (self.root / "status.json").is_file()
+    def __init__(self, host: str, port: int) -> None:
         self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
         self._host = host
-        self._sources: dict[str, Source] = {}
-        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}  # of the list, with what their files were
-        self._runs_read: dict[str, Run] = {}  # ... and the runs behind them
-        self._names: tuple[Any, list[str]] = ((), [])  # what they are called together, and of which configurations
         try:
             self._server = _Server(host, port, _handler(self))
         except (OSError, OverflowError) as error:
@@ -126,17 +117,41 @@ class Dashboard:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}/" + (f"?token={quote(self.token)}" if self.token else "")
 
+    def answer(self, path: str, seen: str) -> tuple[str, str, bytes | None] | None:
+        """(content type, version, body); a body of None means that nothing has changed since `seen`."""
+        raise NotImplementedError
+
     def serve(self) -> None:
         self._server.serve_forever(poll_interval=0.1)
 
+    def stop(self) -> None:
+        """After `serve` has ended."""
+        self._server.server_close()
+
     def close(self) -> None:
+        """From another thread than the one that serves."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class Dashboard(Listening):
+    """Serves a run directory, or a folder of them, until closed."""
+
+    def __init__(self, path: str | Path, host: str = "127.0.0.1", port: int = 8765) -> None:
+        require_report()
+        self.root = Path(path)
+        if not self.root.is_dir():
+            raise InputError(f"there is no folder {path}; give a run directory or a folder of runs")
+        self.single = (self.root / "status.json").is_file()
+        self._sources: dict[str, Source] = {}
+        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}  # of the list, with what their files were
+        self._runs_read: dict[str, Run] = {}  # ... and the runs behind them
+        self._names: tuple[Any, list[str]] = ((), [])  # what they are called together, and of which configurations
+        super().__init__(host, port)
 
     # What is at which path: a content type and a body, or None. Names are looked up among the runs found, never joined to a path.
 
     def answer(self, path: str, seen: str) -> tuple[str, str, bytes | None] | None:
-        """(content type, version, body); a body of None means that nothing has changed."""
         if not path.endswith(("/", ".json")):
             return None  # pages fetch their data from beside themselves
         parts = [unquote(part) for part in path.strip("/").split("/")]
@@ -238,7 +253,7 @@ def _list_page() -> bytes:
     return filled("list.html", {"STYLE": part("page.css"), "SCRIPT": script}, policy("'self'", script)).encode()
 
 
-def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
+def _handler(dashboard: Listening) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "feduca", ""
         protocol_version = "HTTP/1.1"
@@ -251,7 +266,7 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
                 return self._send(400, "text/plain", b"this is no address\n")
             asked = parse_qs(where.query)
             if not self._allowed(asked.get("token", [""])[0]):
-                return self._send(403, "text/plain", b"open the address that `feduca watch` printed\n")
+                return self._send(403, "text/plain", b"open the address that was printed when this began\n")
             found = dashboard.answer(where.path, asked.get("version", [""])[0])
             if found is None:
                 return self._send(404, "text/plain", b"there is nothing here\n")
@@ -298,4 +313,4 @@ def watch(path: str | Path, host: str, port: int, say: Callable[[str], None]) ->
     except KeyboardInterrupt:
         say("stopped")
     finally:
-        dashboard._server.server_close()
+        dashboard.stop()
