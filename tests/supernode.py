@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +124,3 @@ def announcement(round: int, theta: np.ndarray, run: str = "run-1", local: Local
     one = np.array([0.3])
     asked = Announcements(run, round, np.array([0]), theta, one, one, np.ones(1), local or LocalSpec(2, 5))
     return codec.announcement(asked, "silo-0")
-
-
-logging.getLogger("flwr").setLevel(logging.ERROR)
