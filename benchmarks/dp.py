@@ -127,7 +127,7 @@ def measure(name: str, methods: list[str], smoke: bool, device: str, again: bool
     asked = {"settings": SETS[name], "clip": CLIP, "rounds": 30}
     for budget in sorted(BUDGETS, key=lambda b: b not in (None, 3.0)):
         for method in methods:
-            whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+            whole = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
             before = whole.get(name, {})
             cells = before.get("cells", []) if {key: before.get(key) for key in asked} == asked and not again else []
             if not smoke and any((c["method"], c["epsilon"]) == (method, budget) for c in cells):
@@ -136,7 +136,9 @@ def measure(name: str, methods: list[str], smoke: bool, device: str, again: bool
             print(name, json.dumps(found), file=sys.stderr, flush=True)
             if smoke:
                 continue
-            whole = json.loads(RESULT.read_text()) if RESULT.exists() else {}  # another set may have been run meanwhile
+            whole = (
+                json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+            )  # another set may have been run meanwhile
             more = {"commonest": commonest(name, SEEDS), "environment": environment()}
             whole[name] = {**asked, "cells": [*cells, found], **more}
             write_whole(RESULT, json.dumps(whole, indent=1) + "\n")
@@ -162,7 +164,7 @@ def main(arguments: list[str]) -> None:
 
 def tables() -> dict[str, str]:
     """The tables of docs/privacy.md, by name."""
-    whole = json.loads(RESULT.read_text())
+    whole = json.loads(RESULT.read_text(encoding="utf-8"))
     made = {}
     for name, found in whole.items():
         rows = []

@@ -66,7 +66,9 @@ def apart(*case: Any, limit: float) -> dict[str, float] | None:
     env = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
     command = [sys.executable, __file__, "--one", json.dumps(case)]
     try:
-        said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=limit, check=False)
+        said = subprocess.run(
+            command, env=env, capture_output=True, text=True, encoding="utf-8", timeout=limit, check=False
+        )
     except subprocess.TimeoutExpired:
         return None
     if said.returncode:
@@ -105,7 +107,8 @@ def main() -> None:
         print(found[-1], file=sys.stderr, flush=True)
         if not given.smoke:
             RESULT.write_text(
-                json.dumps({"rounds": given.rounds, "limit": given.limit, "cases": found}, indent=1) + "\n"
+                json.dumps({"rounds": given.rounds, "limit": given.limit, "cases": found}, indent=1) + "\n",
+                encoding="utf-8",
             )
 
 

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("accuracy", "speed", "deployed"))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    known: dict = json.loads(given.out.read_text()) if given.out and given.out.is_file() else {}
+    known: dict = json.loads(given.out.read_text(encoding="utf-8")) if given.out and given.out.is_file() else {}
     known["command"] = (
         "python benchmarks/secure_aggregation.py --deployed --out benchmarks/results/secure_aggregation.json"
     )
@@ -141,7 +141,7 @@ def main() -> None:
         known[name] = value
         print(name, json.dumps(value), flush=True)
         if given.out:
-            given.out.write_text(json.dumps(known, indent=1) + "\n")
+            given.out.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
     if given.only in (None, "accuracy"):
         save("accuracy", {row: accuracy(settings, given.seeds, 30) for row, settings in ROWS.items()})

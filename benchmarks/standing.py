@@ -51,7 +51,9 @@ def main() -> None:
     command = " ".join(["python -m benchmarks.standing", *sys.argv[1:]])
     methods = ("FedAvg, everybody in", "best mixture from consensus", "stack, everybody trains", "FedUCA, Eq. 2")
     rows = [measured(data, method, turns) for data in SETS for method in methods]
-    TARGET.write_text(json.dumps({"command": command, "commit": commit(), "rows": rows}, indent=1) + "\n")
+    TARGET.write_text(
+        json.dumps({"command": command, "commit": commit(), "rows": rows}, indent=1) + "\n", encoding="utf-8"
+    )
     for row in rows:
         print(f"{row['data']}, {row['method']}: {100 * (row['ratio'] - 1):+.1f} % a round")
 

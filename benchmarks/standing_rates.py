@@ -54,7 +54,7 @@ def main() -> None:
     rows = [row(method, *length, rule) for method in methods for length in LENGTHS for rule in RULES]
     command = " ".join(["python -m benchmarks.standing_rates", *sys.argv[1:]])
     about = {"command": command, "commit": commit(), "seeds": len(SEEDS)}
-    TARGET.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    TARGET.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     for one in rows:
         print(one)
 

@@ -203,7 +203,9 @@ def test_keys_that_are_not_registered_replays_and_other_nodes_names(world, tmp_p
         assert spare.again() == 401
         assert status(spare.client.PullMessages, PullMessagesRequest(node=other)) == 401
         assert status(spare.client.PushMessages, PushMessagesRequest(node=mine, messages_list=[told])) == 403
-    log = (world.server.path / "superlink.log").read_text()
+    at = world.server.path / "superlink.log"  # written by another process than the one that answers: a moment later
+    wait_for(lambda: "in another node's name" in at.read_text(), 20, "the front noted the last request")
+    log = at.read_text()
     for words in ("an unknown key", "a request of spare for the second time", "in another node's name"):
         assert words in log
     assert "\x1b" not in log

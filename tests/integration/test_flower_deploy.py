@@ -76,6 +76,7 @@ def test_init_writes_what_each_machine_needs(tmp_path):
         "ca.crt",
         "key",
         "key.pub",
+        "peers",
         "silo.toml",
         "start.sh",
         "state",

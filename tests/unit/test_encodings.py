@@ -13,7 +13,15 @@ import pytest
 
 HERE = Path(__file__).parents[2]
 TEXT = {"read_text", "write_text", "open", "fdopen"}
-NOT_TEXT = ("webbrowser.open", "os.open", "Image.open", "tarfile.open", "metadata.distribution(")  # or always UTF-8
+NOT_TEXT = (
+    "webbrowser.open",
+    "os.open",
+    "Image.open",
+    "tarfile.open",
+    "metadata.distribution(",
+    "info.read_text",
+    "opener.open",
+)  # or always UTF-8
 
 
 def without_encoding(source: str) -> Iterator[int]:

@@ -295,7 +295,9 @@ class Cluster:
         if not jobs or time.monotonic() - self._asked < ASK_S:
             return []
         self._asked = time.monotonic()
-        asked = subprocess.run(["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            ["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, encoding="utf-8", check=False
+        )
         if asked.returncode:  # Slurm's controller may be away for a while
             return []
         there = set(asked.stdout.split())

@@ -787,16 +787,19 @@ def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
     recipe = api.recipe("quickstart", few)
     played = []
 
-    def play(chosen, settings, seed, task):
-        played.append((dict(settings), isinstance(task, Claims)))
-        silos = np.full(3, 0.7 if "mechanism.beta" in settings else 0.5)
+    def one(chosen, task=None):
+        beta, conduct = chosen.mechanism["beta"], chosen.conduct
+        played.append((beta, conduct.kind, isinstance(task, Claims)))
+        silos = np.full(3, 0.7 if beta == "examples" else 0.5)
         if isinstance(task, Claims):
             silos = silos + np.where(np.arange(3) == task.liar, 0.01, -0.03)
-        elif "conduct.kind" in settings:
-            silos = silos + np.where(np.arange(3) == settings["conduct.clients"][0], 0.3, -0.06)
+        elif conduct.kind != "honest":
+            silos = silos + np.where(np.arange(3) == conduct.clients[0], 0.3, -0.06)
         return Outcome(silos.tolist(), [1 / 3] * 3, [1.0] * 3, 0.5, 1.0)
 
-    monkeypatch.setattr("feduca.analysis.incentives._play", play)
+    monkeypatch.setattr("feduca.analysis.incentives._play", lambda jobs, *_: [one(chosen) for chosen, _ in jobs])
+    monkeypatch.setattr("feduca.analysis.incentives.api.run", lambda chosen, seed, task: one(chosen, task))
+    monkeypatch.setattr("feduca.analysis.incentives.outcome", lambda ran: ran)
     methods = {"fedavg": recipe.with_settings({"mechanism.name": "fedavg"})}
     found = incentives(recipe, seeds=(0,), deviators=3, methods=methods, deeds=("echo", "claim"))
     rows = {row["deed"]: row for row in found["rows"]}
@@ -804,7 +807,7 @@ def test_a_lie_is_compared_with_the_truth_under_the_same_weights(monkeypatch):
     assert rows["claim"]["others"]["mean"] == pytest.approx(-0.03)
     assert rows["echo"]["own"]["mean"] == pytest.approx(0.3)
     assert rows["echo"]["others"]["mean"] == pytest.approx(-0.06)
-    assert played.count(({"mechanism.beta": "examples"}, False)) == 1  # the truth is played once
+    assert played.count(("examples", "honest", False)) == 1  # the truth is played once
 
 
 def test_a_verdict_needs_two_standard_errors():

@@ -14,6 +14,7 @@ from feduca.studies.summary_file import place
 from paper import incentives_page
 
 ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "incentives.md").read_text(encoding="utf-8")
 FOUND = json.loads((ROOT / "results" / "incentives.json").read_text(encoding="utf-8"))
 
 
@@ -41,10 +42,15 @@ def test_the_summary_holds_cells_of_the_study_and_no_others():
 
 @pytest.mark.parametrize("data", dict.fromkeys(one["labels"]["data"] for one in FOUND))
 def test_honest_silos_keep_their_standing(data):
-    """The rate that must be small, whoever deviates or nobody."""
+    """The rate that must be small, where nobody deviates. The page names the one cell where it is not."""
     for one in FOUND:
         if one["labels"]["data"] == data and one["labels"]["standing"] == "on":
-            assert one["honest"]["honest_limited"] <= 0.01
+            rate = one["honest"]["honest_limited"]
+            if (data, one["labels"]["method"]) == ("fmnist", "FedUCA, Eq. 2"):
+                assert rate > 0.01, "now it is small there, too: take it out of here and off the page"
+                assert f"with FedUCA {100 * rate:.1f} and" in PAGE
+            else:
+                assert rate <= 0.01
 
 
 def test_before_a_study_is_run_the_page_says_so(tmp_path):
