@@ -84,7 +84,8 @@ def in_process(settings):
     seen: dict[str, list] = {"rounds.jsonl": [], "clients.jsonl": []}
 
     def on_round(record, clients, state):
-        seen["rounds.jsonl"].append({k: v for k, v in plain(record).items() if k != "seconds"})
+        said = {k: v for k, v in plain(record).items() if k != "seconds" and (k, v) != ("asked", None)}
+        seen["rounds.jsonl"].append(said)  # how many were asked stands there where a cohort was
         seen["clients.jsonl"].append(plain(clients))
 
     server = make_server(recipe, 0, task)
