@@ -140,8 +140,8 @@ class Task(Protocol):
         that does not is called once for every rate. `drift[K, size]`, added to every gradient (SCAFFOLD), and `free[K, size]`, 1
         where training may move a model and 0 where not (FedRep); one that does not take them cannot run such a method.
 
-        A task that can hide single examples (privacy.dp) also has `train_private(theta, clients, spec, round, seed, private,
-        anchor)` with a `Private`.
+        A task that can hide single examples (privacy.dp) also has
+        `train_private(theta, clients, spec, round, seed, private, anchor)` with a `Private`.
         """
         ...
 

@@ -245,7 +245,7 @@ def test_a_deployed_silo_is_asked_and_judged_as_a_simulated_one(tmp_path):
             return self.task
 
     for refused in (
-        lambda: introduce(Values(), "a", {}),
+        lambda: introduce(Values(), "a", {"silo": "a", "folder": str(tmp_path / "a")}),
         lambda: behaviour_of(Values.recipe, 0, OneSilo(Values.task, "a")),
         lambda: make_server(Values.recipe, 0, Values.task),
     ):
