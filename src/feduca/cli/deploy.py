@@ -51,7 +51,7 @@ def _recipe(source: str, settings: list[str] | None, rounds: int | None, seed: i
 def init(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
     source: Source = "quickstart",
-    silos: Annotated[str, typer.Option(help="The silos' names, with commas; or how many.")] = "3",
+    silos: Annotated[str, typer.Option(help="The silos' names with commas between them, or how many.")] = "3",
     address: Annotated[str, typer.Option(help="host:port at which silos reach the server.")] = "127.0.0.1:8444",
     bind: Annotated[str | None, typer.Option(help="IP address of the one interface to listen on.")] = None,
     host: Annotated[list[str] | None, typer.Option(help="A further name of the server (repeatable).")] = None,
@@ -61,10 +61,11 @@ def init(
         list[str] | None, typer.Option(help="An entry for server.toml or a silo.toml, e.g. north.data=/data.csv.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--for", help="Also write what starts it: systemd, compose or kubernetes.")
+        str | None, typer.Option("--for", help="Also write files that start it: systemd, compose or kubernetes.")
     ] = None,
     bundle: Annotated[
-        str | None, typer.Option(help="Also write what installs it: wheel (feduca alone) or full (all that it needs).")
+        str | None,
+        typer.Option(help="Also write packages to install: wheel (feduca alone) or full (all that it needs)."),
     ] = None,
     metrics: Annotated[str | None, typer.Option(help="host:port of /metrics and /health; '' for none.")] = None,
     settings: Set = None,
@@ -158,7 +159,7 @@ def rotate(
     folder: Annotated[Path, typer.Argument(help="The whole deployment, or a silo's folder.")],
     name: Annotated[str | None, typer.Argument(help="The silo, where the folder is a whole deployment.")] = None,
 ) -> None:
-    """A new key for a silo; the old one is refused as soon as the server has the new public key."""
+    """Make a new key for a silo; the old one is refused as soon as the server has the new public key."""
     from feduca.flower import control
     from feduca.flower import folder as folders
 
@@ -177,7 +178,7 @@ def renew(
     folder: Annotated[Path, typer.Argument(help="The whole deployment, with its ca/.")],
     host: Annotated[list[str] | None, typer.Option(help="A further name of the server (repeatable).")] = None,
 ) -> None:
-    """A new server certificate from the same authority, for the same names; silos need nothing new."""
+    """Make a new server certificate from the same authority, for the same names; silos need nothing new."""
     from feduca.flower import folder as folders
 
     flower_is_here()
@@ -283,7 +284,7 @@ def up(
     as_json: Json = False,
     again: Again = False,
 ) -> None:
-    """A whole federation on this machine, with TLS and authentication, to try it out. Leaves nothing running."""
+    """Run a whole federation on this machine, with TLS and authentication, to try it out. Leaves nothing running."""
     import signal
 
     def ended(*_: object) -> None:

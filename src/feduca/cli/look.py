@@ -85,7 +85,7 @@ def export(
     ] = False,
     as_csv: Annotated[
         bool,
-        typer.Option("--csv", help="Instead of models the records: rounds.csv, and clients.csv per round and silo."),
+        typer.Option("--csv", help="Write the records, not models: rounds.csv, and clients.csv per round and silo."),
     ] = False,
     imports: Import = None,
 ) -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 WHOLE = 1000  # characters of a command's line in a list of commands: its first sentence, never cut
 
-Source = Annotated[str, typer.Argument(help="An embedded recipe or a TOML file.", metavar="[RECIPE|TOML]")]
+Source = Annotated[
+    str, typer.Argument(help="A built-in recipe (`feduca list`) or a TOML file.", metavar="[RECIPE|TOML]")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Change one entry, e.g. mechanism.delta=1.0 (repeatable).")
 ]
@@ -30,21 +32,25 @@ Seed = Annotated[int | None, typer.Option(help="Run this seed alone.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Out = Annotated[str, typer.Option(help="Folder for run directories.")]
 Again = Annotated[bool, typer.Option("--again", help="Repeat runs that are already finished in OUT.")]
-Lockstep = Annotated[int, typer.Option(help="Number of runs to batch together: fills a GPU.", min=1)]
+Lockstep = Annotated[int, typer.Option(help="Number of runs to batch together, to fill a GPU.", min=1)]
 Jobs = Annotated[
     int | None,
-    typer.Option(help="How many jobs at a time share the runs.", min=1, show_default="1; with --on slurm 1000"),
+    typer.Option(help="How many jobs compute runs at the same time.", min=1, show_default="1; with --on slurm 1000"),
 ]
 On = Annotated[
     str | None, typer.Option("--on", help="Where jobs go: local or slurm. [default: this machine's processes]")
 ]
 Slurm = Annotated[
     list[str] | None,
-    typer.Option("--slurm", help="For sbatch, e.g. partition=gpu,time=4:00:00,gpus=1,cpus=8,mem=32G, or a TOML file."),
+    typer.Option(
+        "--slurm", help="Options of jobs, e.g. partition=gpu,time=4:00:00,gpus=1,cpus=8,mem=32G, or a TOML file."
+    ),
 ]
 Import = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="FILE.py", help="Run this file of yours first: its mechanisms (repeatable)."),
+    typer.Option(
+        "--import", metavar="FILE.py", help="Run this file of yours first; it registers methods (repeatable)."
+    ),
 ]
 
 

@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(help="The silo's folder.")]
-Reason = Annotated[str, typer.Option("--reason", help="For this silo's own log; it never leaves.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for this silo's own log; it never leaves the silo.")]
 
 
 @app.callback()
@@ -100,9 +100,9 @@ def approve(
         Path | None,
         typer.Option("--app", help="An app's folder or .fab file; without it, the one that the server sent."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking; for who has read it elsewhere.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking, if you have read it already.")] = False,
 ) -> None:
-    """Show how what the server sent differs from what was approved, app and settings, and let this silo work with it."""
+    """Show how the app and settings that the server sent differ from the approved ones, and approve them if you say yes."""
     flower_is_here()
     from feduca.flower import approval, consent
     from feduca.flower import folder as folders

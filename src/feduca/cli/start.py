@@ -85,7 +85,7 @@ def run(
 
 def resume(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
-    rounds: Annotated[int | None, typer.Option(help="Go on to so many rounds, beyond the last one.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds in all to go on to, beyond the last one.")] = None,
     as_json: Json = False,
     imports: Import = None,
 ) -> None:
@@ -146,12 +146,14 @@ def rollback(
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(help="Only kinds that start so, such as data.")] = "",
-    everything_there_is: Annotated[bool, typer.Option("--all", help="Not only recipes to start with.")] = False,
+    kind: Annotated[str, typer.Argument(help="Only kinds that start with this, such as data.")] = "",
+    everything_there_is: Annotated[
+        bool, typer.Option("--all", help="Everything, not only recipes to start with.")
+    ] = False,
     as_json: Json = False,
     imports: Import = None,
 ) -> None:
-    """What to start with; with --all or a kind what there is: recipes, mechanisms, rules, offers, data sets, models, ..."""
+    """List recipes to start with; with --all or a kind, what there is: recipes, mechanisms, rules, offers, models, ..."""
     from feduca.cli.catalogue import NOTES, STARTERS, catalogue
     from feduca.core.wording import folded, screen
     from feduca.errors import ConfigError

@@ -142,7 +142,7 @@ def compare(
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="A table or figure of the paper (`feduca list`), or a TOML file of yours.")
+        str, typer.Argument(help="A table or figure of the paper (`feduca list recipe`), or your TOML file.")
     ],
     smoke: Annotated[
         bool, typer.Option("--smoke", help="A small version; the paper's take under a minute on CPU.")
@@ -239,7 +239,7 @@ def audit(
         ),
     ] = None,
     grid: Annotated[str, typer.Option(help="Inflations to choose from in the best-response dynamics.")] = "0,0.05,0.1",
-    sweeps: Annotated[int, typer.Option(help="Most rounds of best responses.")] = 3,
+    sweeps: Annotated[int, typer.Option(help="Rounds of best responses, at most.")] = 3,
     conduct: Annotated[
         bool, typer.Option("--conduct", help="Audit deeds instead of reports: refusing, free-riding, lying about data.")
     ] = False,
@@ -251,9 +251,7 @@ def audit(
     ] = None,
     results: Annotated[
         str | None,
-        typer.Option(
-            help="Audit every cell of a table of the recipe's, and keep the figures in this folder's NAME.json."
-        ),
+        typer.Option(help="Audit every cell of the recipe's table, and keep the figures as NAME.json in this folder."),
     ] = None,
     lockstep: Lockstep = 1,
     device: Device = None,

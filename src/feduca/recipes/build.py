@@ -341,7 +341,7 @@ def check_cohort(recipe: Recipe, silos: int) -> None:
     """Refuse a cohort of more silos than there are, or chances of others."""
     size, chances = recipe.cohort.size, recipe.cohort.availability
     if size is not None and size > silos:
-        raise ConfigError(f"cohort.size is {size}, and there are {silos} silos: ask at most so many, or leave it out")
+        raise ConfigError(f"cohort.size is {size}, and there are {silos} silos: ask at most {silos}, or leave it out")
     if isinstance(chances, list) and len(chances) != silos:
         raise ConfigError(
             f"cohort.availability has {len(chances)} entries for {silos} silos: give one each, or one for all"

@@ -63,9 +63,8 @@ def _run(name: str, path: Path, file: str, tell: Callable[[str], None]) -> None:
         raise ConfigError(f"--import {file}: {_complaint(error, str(path))}") from error
     if _registered() == known:
         tell(
-            f"--import {file}: it registers no mechanism; call feduca.mechanisms.register(name, class) in it, or that of a rule"
-            " or an offer,"
-            ' not only where __name__ == "__main__"'
+            f"--import {file}: it registers no mechanism, rule or offer; call feduca.mechanisms.register(name, class), or that of"
+            ' feduca.client.registry, in it, and not only where __name__ == "__main__"'
         )
 
 

@@ -44,7 +44,7 @@ def _check_method(recipe: Recipe) -> None:
     elif hasattr(mechanism, "personal"):
         sends = "works inside the silo without noise"
     elif mechanism.local(LocalSpec()).objective != "mean":
-        sends = "trains on what is no sum over examples"
+        sends = "has an objective that is no sum over examples"
     if sends:
         raise ConfigError(
             f"privacy.dp is 'records' with mechanism.name {name!r}, which {sends}; use mechanism.name = 'fedavg', {OFF}"
@@ -68,7 +68,7 @@ def _check_training(recipe: Recipe) -> None:
     if recipe.share != "all":
         raise ConfigError(
             f"share is {recipe.share!r} with participation.against 'outside' and privacy.dp: what a silo keeps is trained"
-            f" without noise, and what it sends answers to it; use share = 'all', {OFF}"
+            f" without noise, and what it sends depends on that; use share = 'all', {OFF}"
         )
 
 

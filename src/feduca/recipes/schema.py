@@ -124,7 +124,7 @@ class Recipe(Table):
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
             raise ValueError("must be a plain folder name of letters, digits, '-', '_' and '.'")
         if len(name.encode()) > 200:
-            raise ValueError("must be shorter, or it is no name of a folder; use at most 200 letters")
+            raise ValueError("too long for the name of a folder; use at most 200 letters")
         return name
 
     @field_validator("share")

@@ -58,5 +58,5 @@ def check_secure(recipe: Recipe) -> None:
     if clients < p.least or clients > 4095:
         raise ConfigError(
             f"task.clients is {clients} with privacy.secure_aggregation, which adds up the updates of {p.least} (privacy.least)"
-            " to 4095 silos; without it there may be others"
+            " to 4095 silos; change task.clients, or use privacy.secure_aggregation = false"
         )

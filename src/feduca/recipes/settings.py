@@ -18,7 +18,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """`key=value` of `--set`; the value is TOML, and a bare word is a string."""
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
-        raise ConfigError(f"--set wants key=value, got {shown(text)}; for instance --set mechanism.delta=1.0")
+        raise ConfigError(f"--set needs key=value, got {shown(text)}; for instance --set mechanism.delta=1.0")
     try:
         return key.strip(), parsed(f"v = {value}", f"--set {key.strip()}")["v"]
     except tomllib.TOMLDecodeError:
@@ -67,7 +67,7 @@ def _copied(value: Any, key: str = "", depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         strange = next((k for k in value if not isinstance(k, str)), None)
         if strange is not None:
-            raise ConfigError(f"{shown(strange)} is no name of an entry; use words")
+            raise ConfigError(f"{shown(strange)} cannot be the name of an entry; use text")
         return {k: _copied(v, f"{key}.{k}" if key else k, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_copied(v, f"{key}.{i}", depth + 1) for i, v in enumerate(value)]
@@ -80,9 +80,9 @@ def _copied(value: Any, key: str = "", depth: int = 0) -> Any:
             f"{printable(key, 120)} is {value!r}; numbers are at most {LARGEST:g}, so that they can be squared"
         )
     if isinstance(value, str) and len(value) > LONGEST:
-        raise ConfigError(f"{printable(key, 120)} is a word of {len(value)} characters; at most {LONGEST} are read")
+        raise ConfigError(f"{printable(key, 120)} is text of {len(value)} characters; use at most {LONGEST}")
     if isinstance(value, str) and "\0" in value:
-        raise ConfigError(f"{printable(key, 120)} is {shown(value)}; a word holds no zeros")
+        raise ConfigError(f"{printable(key, 120)} is {shown(value)}; text may hold no NUL characters")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ConfigError(f"{printable(key, 120)} is {shown(value)}; a recipe holds numbers, words, lists and tables")

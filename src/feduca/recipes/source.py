@@ -46,7 +46,7 @@ def read(source: str) -> tuple[dict[str, Any], str]:
         return tree, name
     if not isinstance(parent, str) or parent not in embedded:
         near = nearest(str(parent), embedded)
-        raise ConfigError(f"{source} extends {shown(parent)}, which is no embedded recipe; {near}")
+        raise ConfigError(f"{source} extends {shown(parent)}, which is no built-in recipe; {near}")
     below = read(parent)[0]
     if source not in embedded:
         below.pop("name", None)  # a file of the user's is called after itself; its runs are not its parent's

@@ -284,10 +284,10 @@ class CohortTable(Table):
     @model_validator(mode="after")
     def _together(self) -> Self:
         if self.size is None and (self.draw, self.availability) != ("uniform", 1.0):
-            raise ValueError("draw and availability are of a cohort, and size says of how many: give cohort.size, too")
+            raise ValueError("draw and availability need a cohort, and cohort.size is not set: give cohort.size, too")
         if self.draw != "availability" and self.availability != 1.0:
             raise ValueError(
-                f"availability is of draw = 'availability', and draw is {self.draw!r}: say so, or leave it out"
+                f"availability needs draw = 'availability', and draw is {self.draw!r}: set draw, or leave availability out"
             )
         return self
 

@@ -214,7 +214,7 @@ BAD = {
     "zero clients": (["run", "--set", "task.clients=0"], r"task.clients is 0"),
     "zero rounds": (["run", "--rounds", "0"], r"rounds is 0"),
     "too many classes": (["run", "--set", "task.classes_per_client=11"], r"11"),
-    "not key=value": (["run", "--set", "delta"], r"--set wants key=value, got 'delta'"),
+    "not key=value": (["run", "--set", "delta"], r"--set needs key=value, got 'delta'"),
     "a value where a table was": (["run", "--set", "rounds.x=1"], r"rounds"),
     "no such silo": (["run", "--set", "reporting.clients=[12]"], r"silo 12; this federation has silos 0 to 9"),
     "toml syntax": (["run", "broken.toml"], r"broken.toml is not TOML"),
@@ -310,7 +310,7 @@ def test_help_has_no_stray_backslash(capsys):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("run", "An embedded recipe or a TOML file."),
+        ("run", "A built-in recipe (`feduca list`) or a TOML file."),
         ("resume", "A run directory."),
         ("deploy check", "A whole deployment, a server's folder, or a silo's."),
     ],

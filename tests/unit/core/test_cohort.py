@@ -147,7 +147,7 @@ def test_a_report_shows_them_apart(tmp_path):
         ({"cohort.size": 11}, "cohort.size is 11, and there are 10 silos"),
         ({"cohort.size": 0}, "cohort.size"),
         ({"cohort.draw": "round-robin"}, "give cohort.size, too"),
-        ({"cohort.size": 3, "cohort.availability": 0.5}, "availability is of draw = 'availability'"),
+        ({"cohort.size": 3, "cohort.availability": 0.5}, "availability needs draw = 'availability'"),
         ({"cohort.size": 3, "cohort.draw": "luck"}, "cohort.draw"),
         (
             {"cohort.size": 3, "cohort.draw": "availability", "cohort.availability": [0.5, 0.5]},

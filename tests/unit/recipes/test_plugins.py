@@ -147,7 +147,9 @@ def test_a_file_that_registers_nothing_says_so(capsys):
     code, _, err = feduca("run", "--import", file, "--set", "mechanism.name=mine", capsys=capsys)
     note, error = err.splitlines()
     assert code == 2
-    assert note.startswith("--import idle.py: it registers no mechanism; call feduca.mechanisms.register(name, class)")
+    assert note.startswith(
+        "--import idle.py: it registers no mechanism, rule or offer; call feduca.mechanisms.register("
+    )
     assert "mechanism.name is 'mine'; known: feduca, fedavg" in error
     assert error.endswith(
         "(one of your own: --import FILE.py on the command line, feduca.mechanisms.register in Python)"
@@ -247,7 +249,7 @@ def test_a_study_that_changes_while_it_runs_is_still_summarised(tmp_path):
     ("text", "complaint"),
     [
         ('[[compare]]\nlabel = "x"\n[[compare]]\nlabel = "x"', r"mine.toml has two cells 'x'; give every value"),
-        ('extends = "nobody"', r"mine.toml extends 'nobody', which is no embedded recipe"),
+        ('extends = "nobody"', r"mine.toml extends 'nobody', which is no built-in recipe"),
         ("rounds = 0", r"rounds is 0"),
     ],
 )
