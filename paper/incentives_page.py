@@ -183,6 +183,7 @@ def commands(found: list[Cell]) -> str:
 
 PAGES = [
     "docs/incentives.md",
+    "docs/incentives-costs.md",
     "docs/incentives-deeds.md",
     "docs/incentives-sets.md",
     "docs/incentives-splits.md",

@@ -52,7 +52,7 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
         )
 
 
-LONG = {"api.html"}  # docstrings, one after another: looked up, not read
+LONG = {"api.html", "defaults.html"}  # docstrings, and options, one after another: looked up, not read
 
 
 @pytest.mark.slow
