@@ -50,7 +50,13 @@ def _step(rate: float, noise: float) -> Floats:
 
 def curve(rate: float, noise: float, steps: int = 1) -> Floats:
     """The curve of `steps` noisy sums of clipped gradients; of noisy counts with `rate` 1."""
+    _check(steps)
     return steps * _step(float(rate), float(noise))
+
+
+def _check(steps: int) -> None:
+    if steps < 0:
+        raise ConfigError(f"{steps} steps of training would give privacy back; ask for 0 or more")
 
 
 def epsilon(spent: Floats, delta: float) -> float:
@@ -65,6 +71,7 @@ def epsilon(spent: Floats, delta: float) -> float:
 @functools.lru_cache(maxsize=4096)
 def least_noise(budget: float, delta: float, rate: float, steps: int) -> float:
     """The least noise multiplier with which so many steps fit the budget."""
+    _check(steps)
 
     def over(log_noise: float) -> float:
         return math.log(max(epsilon(curve(rate, math.exp(log_noise), steps), delta), 1e-12) / budget)

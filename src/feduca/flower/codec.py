@@ -25,6 +25,9 @@ from feduca.types import JOINED, Announcements, LocalSpec, Reports
 
 PROTOCOL = 1
 LARGEST_TEXT = 1_000_000  # characters of a report's words and numbers; a real one has about a thousand
+KNOWN = {"optimiser": ["sgd", "adam"], "objective": ["mean", "propfair"]}
+WHOLE = {"epochs": 10**6, "batch_size": 10**9}  # the largest of each, as in a recipe
+LARGEST = 1e30  # of any other number of local training
 LARGEST_MODEL = 2**31 - 2**20  # bytes; Flower moves an object in one protobuf message
 
 
@@ -116,11 +119,30 @@ def read_announcement(content: RecordDict, silo: str, size: int) -> Announcement
             alpha_formed=np.array([float(words["alpha_formed"])]),
             alpha_announced=np.array([float(words["alpha_announced"])]),
             s=np.array(words["s"], dtype=float),
-            local=LocalSpec(**json.loads(words["local"])),
+            local=_local(words["local"]),
             control=_model(content, size, "control") if "control" in content else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the announcement is damaged: {type(error).__name__} {error}") from None
+
+
+def _local(text: Any) -> LocalSpec:
+    """The local training that a server asks for. A silo's privacy is reckoned from it, so nothing of it is taken on trust."""
+    spec = LocalSpec(**json.loads(text))
+    for name, value in asdict(spec).items():
+        if name in KNOWN:
+            fine, wants = value in KNOWN[name], f"one of {', '.join(KNOWN[name])}"
+        elif name == "augment":
+            fine, wants = isinstance(value, bool), "true or false"
+        elif name in WHOLE:
+            fine = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= WHOLE[name]
+            wants = f"a whole number from 1 to {WHOLE[name]}"
+        else:
+            fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST
+            wants = f"a number from 0 to {LARGEST:g}"
+        if not fine:
+            raise ProtocolError(f"the announcement asks for local.{name} = {str(value)[:60]!r}; it has to be {wants}")
+    return spec
 
 
 def report(

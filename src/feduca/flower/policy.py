@@ -201,7 +201,19 @@ def behave(recipe: Recipe, seed: int, task: Task, policy: Policy) -> Behaviour:
     """How this silo behaves: as the recipe says, but for what its own policy says. Without a policy the recipe's, to the bit."""
     if (why := policy.private(recipe.model_dump())) is not None:
         raise ConfigError(f"{why}; leave, or raise it")
+    if policy.least_gain is not None and recipe.privacy.dp != "off":
+        raise ConfigError(
+            f"{FILE} says least_gain = {policy.least_gain:g}, whose decisions no privacy budget pays for; with privacy.dp leave"
+            " it out, or take no part (veto = true)"
+        )
     how = behaviour_of(_ruled(recipe, policy), seed, task)
+    if policy.epsilon is not None and how.privacy is not None:  # a delta that is unset follows from the examples
+        delta = float(how.privacy.delta_of(task.examples, getattr(task, "validation_examples", None)).max())
+        if delta > LARGEST_DELTA:
+            raise ConfigError(
+                f"the recipe's delta is {delta:.2g} for this silo, and {FILE} says epsilon = {policy.epsilon:g}, which promises"
+                f" little above {LARGEST_DELTA:g}; ask for a recipe with privacy.delta = {LARGEST_DELTA:g} or less, or leave"
+            )
     if policy.least_gain is None:
         return how
     rule = how.rule

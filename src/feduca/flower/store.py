@@ -31,7 +31,7 @@ import numpy as np
 from feduca.client.accounting import ORDERS
 from feduca.client.memory import blank
 from feduca.core.arrays import like
-from feduca.errors import InputError
+from feduca.errors import InputError, RunError
 from feduca.federation.replay import pack, unpack
 from feduca.runs import files
 from feduca.types import Announcements, Array, ClientMemory, Reports, UtilityFamily
@@ -190,13 +190,17 @@ class SiloStore:
             return curves
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise InputError(
-                f"{path} cannot be read ({error}), so nobody knows what is left of this silo's privacy budget; restore it from a"
-                " backup, or do not take part"
+                f"{path} cannot be read ({error}), so nobody knows what is left of this silo's privacy budget; do not take"
+                " part: an older backup of it would give back epsilon that is spent"
             ) from None
 
     def spend(self, curves: np.ndarray) -> None:
-        """Write down what is spent, all runs together, before anything of it is sent."""
-        text = json.dumps({"orders": list(ORDERS), "curves": np.asarray(curves, float).reshape(2, -1).tolist()})
+        """Write down what is spent, all runs together, before anything of it is sent; nothing of it ever falls."""
+        new, before = np.asarray(curves, float).reshape(2, -1), self.spent()
+        if not (new >= 0).all():
+            raise RunError("this round's privacy costs are no numbers from 0 on; it is not answered: report this")
+        new = new if before is None else np.maximum(before, new)
+        text = json.dumps({"orders": list(ORDERS), "curves": new.tolist()})
         files.write_whole(self.folder / SPENT, text)
 
     def save(self, run: str, entry: Entry) -> None:

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from feduca.client import accounting
+from feduca.errors import ConfigError
 
 # Rate, noise, steps, delta, and epsilon by dp-accounting 0.6.0: RdpAccountant with the whole numbers of our orders (between them
 # it interpolates), and PLDAccountant, which is next to exact. It cannot be installed beside us, as it wants attrs < 24: what it
@@ -77,3 +78,9 @@ def test_the_noise_that_is_found_is_the_least(budget, rate, steps):
     noise = accounting.least_noise(budget, 1e-4, rate, steps)
     assert accounting.epsilon(accounting.curve(rate, noise, steps), 1e-4) <= budget
     assert accounting.epsilon(accounting.curve(rate, noise - 5e-4, steps), 1e-4) > budget
+
+
+def test_fewer_than_no_steps_are_refused():
+    with pytest.raises(ConfigError, match="would give privacy back"):
+        accounting.curve(0.1, 1.0, -3)
+    assert not accounting.curve(0.1, 1.0, 0).any()

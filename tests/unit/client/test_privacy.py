@@ -328,3 +328,22 @@ def test_a_deployed_run_records_every_silos_epsilon_and_nothing_of_its_scores(tm
     assert all(0 < spent <= 8 for spent in last["noted"]["epsilon"])
     assert last["global_accuracy"] == last["own_accuracy"] == [None] * 3
     assert last["test_deployed"] is None or last["test_deployed"] == [None] * 3
+
+
+def test_a_server_that_asks_for_less_than_nothing_gets_no_budget_back(silo):
+    store, ask = silo
+    ask(asked(1, np.zeros(4)))
+    paid = store.spent()
+    with pytest.raises(ConfigError, match="would give privacy back"):  # past the codec, which refuses it before
+        ask(replace(asked(2, np.zeros(4)), local=LocalSpec(-1, 5)))
+    np.testing.assert_array_equal(store.spent(), paid)
+    store.spend(paid * [[0.5], [0.5]])
+    np.testing.assert_array_equal(store.spent(), paid)
+    less = paid.copy()
+    less[0, 3], less[1, 4] = 0, paid[1, 4] + 1
+    store.spend(less)  # entry by entry
+    assert (store.spent() >= paid).all()
+    assert store.spent()[1, 4] == paid[1, 4] + 1
+    with pytest.raises(RunError, match="no numbers from 0 on"):
+        store.spend(paid * np.nan)
+    assert (store.spent() >= paid).all()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 
 from feduca.core.messages import together
 from feduca.errors import DataError, InputError, RunError
@@ -364,3 +365,33 @@ def test_settings_are_checked():
     ):
         with pytest.raises(InputError, match=complaint):
             Settings.of(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", -1), ("epochs", 0), ("epochs", 2.0), ("epochs", True), ("epochs", 2**63), ("epochs", "1"),
+        ("batch_size", 0), ("batch_size", -5), ("batch_size", 10**10), ("lr", -0.1), ("lr", float("nan")),
+        ("lr", float("inf")), ("lr", 10**400), ("lr", None), ("weight_decay", -1.0), ("clip", -1.0), ("prox", -1.0),
+        ("prox", [1.0]), ("momentum", float("nan")), ("bound", float("-inf")), ("augment", 1), ("optimiser", "lbfgs"),
+        ("optimiser", ["sgd"]), ("objective", "mine"), ("objective", None), ("objective", {}),
+    ],
+)  # fmt: skip
+def test_local_training_that_is_none_is_refused_on_arrival(name, value):
+    """What a silo's privacy costs is reckoned from it: fewer than no epochs would give budget back."""
+    message = codec.announcement(asked(1, np.zeros(4)), "silo-1")
+    assert codec.read_announcement(message, "silo-1", 4).local == LocalSpec(2, 5)
+    told = dict(message["announcement"])
+    told["local"] = json.dumps({**json.loads(told["local"]), name: value})
+    message["announcement"] = ConfigRecord(told)
+    with pytest.raises(codec.ProtocolError, match=rf"asks for local\.{name} = .*; it has to be") as refused:
+        codec.read_announcement(message, "silo-1", 4)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "3", '{"steps": -1}', "{"])
+def test_damaged_local_training_is_refused_on_arrival(text):
+    message = codec.announcement(asked(1, np.zeros(4)), "silo-1")
+    message["announcement"] = ConfigRecord({**dict(message["announcement"]), "local": text})
+    with pytest.raises(codec.ProtocolError, match="the announcement is damaged"):
+        codec.read_announcement(message, "silo-1", 4)

@@ -326,6 +326,33 @@ def test_the_apps_own_recipe_is_held_to_epsilon_too(node):
         policies.behave(node.recipe, 0, NumpyTask(2), policies.Policy(epsilon=3.0))
 
 
+PRIVATE = {
+    "mechanism.name": "fedavg",
+    "participation.rule": "always",
+    "privacy.dp": "records",
+    "privacy.epsilon": 3.0,
+}
+
+
+def test_a_delta_that_follows_from_too_few_examples_is_refused(node):
+    """Unset, delta is 1 / (10 n): a bound on epsilon alone would promise little."""
+    task, bound = NumpyTask(2), policies.Policy(epsilon=3.0)
+    assert max(task.examples) < 1000
+    with pytest.raises(policies.ConfigError, match=r"delta is 0\.0.* with privacy\.delta = 0\.0001 or less") as refused:
+        policies.behave(node.recipe.with_settings(PRIVATE), 0, task, bound)
+    assert "\n" not in str(refused.value)
+    small = node.recipe.with_settings({**PRIVATE, "privacy.delta": 1e-5})
+    assert policies.behave(small, 0, task, bound).privacy.delta == 1e-5
+    assert policies.behave(node.recipe.with_settings(PRIVATE), 0, task, policies.Policy()).privacy.delta is None
+
+
+@pytest.mark.parametrize("least", [-1.0, 0.0, 0.1])
+def test_a_least_gain_beside_privacy_is_refused(node, least):
+    """It decides by exact counts of validation examples, round by round, and nothing is paid for that."""
+    with pytest.raises(policies.ConfigError, match=r"no privacy budget pays for; .* leave it out"):
+        policies.behave(node.recipe.with_settings(PRIVATE), 0, NumpyTask(2), policies.Policy(least_gain=least))
+
+
 def test_settings_wait_for_approval_as_a_difference(node):
     """Before the first round of a run, and before new settings; of those that are not approved an app sees nothing."""
     node.policy("approve = true")

@@ -168,3 +168,98 @@ def test_a_module_that_cannot_be_mapped_is_trained_one_example_at_a_time(caplog)
     task = own_task(data, model=Odd)
     assert train(task, 1.0, clients=np.array([0])).abs().sum() > 0
     assert "example by example, slowly" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["of_perceptron", "mapped", "one_by_one"])
+@pytest.mark.parametrize("huge", [2e38, 1e25, np.inf])
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_a_model_made_for_one_example_learns_nothing_from_it(way, huge, model):
+    """A server sends a weight under which only an example with a certain feature overflows: it counts nothing, and no more."""
+    task = rarely(True, model)
+    entries = {n: e.clone() for n, e in task.layout.unpack(task.init(0)[None]).items()}
+    rows = torch.tensor([[int(r) for r in task.members[0].rows["train"]]])
+    rare = task.pool.examples(rows)[0, :, 3].abs() > 1
+    assert int(rare.sum()) == 1
+    if np.isfinite(huge):
+        entries["layers.0.weight"][:, 3] = huge
+    what = [entries, task.pool.examples(rows), task.pool.targets(rows)]
+    if np.isinf(huge):
+        what[1][0, rare, 3] = huge
+    without = torch.where(rare, 0.0, 1.0)[None]
+    sums = getattr(private, way)
+    present, absent = (sums(task.engine, *what, real, 0.5) for real in (torch.ones(1, 8), without))
+    length = torch.stack([(p - a).square().sum() for p, a in zip(present, absent)]).sum().sqrt()
+    assert all(s.isfinite().all() for s in [*present, *absent])
+    assert float(length) <= 0.5
+    assert any(s.abs().sum() > 0 for s in absent)  # the others are learnt from as ever
+
+
+def rarely(there, model):
+    """One silo of eight examples; the third alone, if at all, has the feature that a server looks for."""
+    x, y = np.random.default_rng(0).normal(size=(8, 4)).astype("f"), np.arange(8) % 2
+    x[:, 3], x[2, 3] = 0, 2 * there
+    return own_task({"a": (x, y, x, y)}, model=model, hidden=None if model == "logistic" else [5])
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_what_is_sent_is_finite_and_noisy_with_that_example_and_without(model):
+    spec = LocalSpec(2, 8, 0.1)
+    for there in (True, False):
+        task = rarely(there, model)
+        theta = task.init(0)[None].clone()
+        first = task.layout.unpack(theta)["layers.0.weight"].clone()
+        first[:, 3] = 2e38
+        theta = task.layout.pack({**task.layout.unpack(theta), "layers.0.weight": first})
+        moved = [
+            task.train_private(theta, np.array([0]), spec, 1, seed, Private(0.5, np.array([2.0]), False)) - theta
+            for seed in range(30)
+        ]
+        assert torch.stack(moved).isfinite().all()
+        steps = 2 * 2**0.5 * 0.1 / 8 * 0.5 * 2.0  # of a weight that no gradient moves, twice the noise's deviation
+        small = torch.stack(moved)[:, (theta < 1e38)]
+        assert float(small.std(0).mean()) > 0.4 * steps
+
+
+class Counting(nn.Module):
+    """A module that writes what it sees into a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        self.seen.add_(x.detach().sum(0))
+        return self.layer(x) + self.seen.sum() * 0.01
+
+
+def test_no_buffer_leaves_with_what_was_seen():
+    """Neither as it is sent, nor by way of the examples that come after."""
+    rng = np.random.default_rng(0)
+    data = {"a": tuple(v for _ in range(2) for v in (rng.normal(size=(20, 4)).astype("f"), np.arange(20) % 2))}
+    task = own_task(data, model=Counting)
+    moved = task.layout.unpack(train(task, 1.0, LocalSpec(3, 16, 0.1), clients=np.array([0])))
+    assert not moved["seen"].any()
+    assert moved["layer.weight"].any()
+    entries = {n: e.clone() for n, e in task.layout.unpack(task.init(0)[None]).items()}
+    rows = torch.arange(6)[None]
+    what = entries, task.pool.examples(rows), task.pool.targets(rows)
+    part = [torch.eye(6)[None, b] for b in range(6)]
+    apart = [private.one_by_one(task.engine, *what, real, 0.5) for real in part]
+    whole = private.one_by_one(task.engine, *what, torch.ones(1, 6), 0.5)
+    for total, *each in zip(whole, *apart):
+        torch.testing.assert_close(total, torch.stack(each).sum(0))
+
+
+def test_running_statistics_are_refused():
+    rng = np.random.default_rng(0)
+    data = {"a": tuple(v for _ in range(2) for v in (rng.normal(size=(20, 8)).astype("f"), np.arange(20) % 2))}
+
+    def model(track):
+        norm = nn.InstanceNorm1d(2, track_running_stats=track)
+        return lambda: nn.Sequential(nn.Unflatten(1, (2, 4)), norm, nn.Flatten(), nn.Linear(8, 2))
+
+    with pytest.raises(ConfigError, match="running statistics") as refused:
+        train(own_task(data, model=model(True)), 1.0, clients=np.array([0]))
+    assert "\n" not in str(refused.value)
+    assert train(own_task(data, model=model(False)), 1.0, clients=np.array([0])).isfinite().all()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("feduca")
 
 ROOM = {"cpu": 2**25, "cuda": 2**29}  # numbers in single gradients that exist at a time
+FAR = 1e24  # a squared length of inputs beyond which a product with small errors is not measured well
 MIXING = (nn.modules.batchnorm._BatchNorm,)  # layers in which one example's output depends on the others
 
 Entries = dict[str, Tensor]
@@ -78,6 +79,11 @@ def check(engine: Sequential | Stacked, spec: LocalSpec, precision: str) -> None
         raise ConfigError(
             f"privacy.dp clips the gradient of every example, and {kind}'s batch norm mixes examples; use group norm, another"
             " model, or privacy.dp = 'off'"
+        )
+    if any(getattr(part, "track_running_stats", False) for part in engine.module.modules()):
+        raise ConfigError(
+            f"privacy.dp noises gradients, and {kind}'s running statistics are none; give its norm layers"
+            " track_running_stats=False, use another model, or privacy.dp = 'off'"
         )
     if spec.objective != "mean":
         raise ConfigError(
@@ -191,11 +197,17 @@ _TRIED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
 
 def shortened(squares: Tensor, real: Tensor, clip: float) -> Tensor:
-    """What each example's gradient is multiplied by, of its squared norm `[K, B]`; 0 for padding.
+    """What each example's gradient is multiplied by, of its squared norm `[K, B]`; 0 for padding, and where that is not finite.
 
     Sums in single precision are rounded: the factor stays a hair below what the norm allows.
     """
-    return real * (clip * (1 - 1e-5) / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
+    factor = real * (clip * (1 - 1e-5) / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
+    return factor.where(squares.isfinite(), 0.0)
+
+
+def kept(scale: Tensor, of: Tensor) -> Tensor:
+    """`of`, and exactly 0 where an example counts nothing: 0 times infinity would be no number, and tell of that example."""
+    return torch.where(scale > 0, of, 0.0)
 
 
 def of_perceptron(
@@ -217,11 +229,13 @@ def of_perceptron(
             before.append(h)
         loss = engine.criterion.loss(h.flatten(0, 1), y.flatten()).sum()
         errors = torch.autograd.grad(loss, before)
-    squares = torch.stack([e.square().sum(2) * (1 + a.square().sum(2)) for a, e in zip(inputs, errors)]).sum(0)
+    lengths = [a.square().sum(2) for a in inputs]
+    lengths = [length.where(length < FAR, torch.inf) for length in lengths]
+    squares = torch.stack([e.square().sum(2) * (1 + length) for length, e in zip(lengths, errors)]).sum(0)
     scale = shortened(squares, real, clip).unsqueeze(2)
     sums: Entries = {}
     for i, (a, e) in enumerate(zip(inputs, errors)):
-        e = e * scale
+        a, e = kept(scale, a), kept(scale, e) * scale
         sums[f"layers.{i}.weight"], sums[f"layers.{i}.bias"] = a.mT @ e, e.sum(1)
     return [sums[name] for name in engine.layout.names]
 
@@ -251,11 +265,12 @@ def mapped(
     wide = max(1, ROOM[x.device.type] // numbers)
     for a in range(0, x.shape[1], wide):
         some = slice(a, a + wide)
-        single = list(each(params, others, x[:, some], y[:, some]).values())
+        buffers = {n: p.clone() for n, p in others.items()}  # a module may write into them: nothing of that is kept
+        single = list(each(params, buffers, x[:, some], y[:, some]).values())
         squares = torch.stack([g.flatten(2).square().sum(2) for g in single]).sum(0)
         scale = shortened(squares, real[:, some], clip)
         for t, g in zip(total, single):
-            t += torch.einsum("kb,kbp->kp", scale, g.flatten(2)).view_as(t)
+            t += torch.einsum("kb,kbp->kp", scale, kept(scale.unsqueeze(2), g.flatten(2))).view_as(t)
     return total
 
 
@@ -267,23 +282,23 @@ def one_by_one(
     total = [torch.zeros_like(p) for p in params.values()]
     for k in range(len(x)):
         mine = {n: p[k].detach().clone().requires_grad_() for n, p in params.items()}
-        rest = {n: p[k] for n, p in others.items()}
         for b in np.flatnonzero(real[k].cpu().numpy()):
+            rest = {n: p[k].clone() for n, p in others.items()}  # as above
             with torch.enable_grad():
                 loss = _loss(engine)(mine, rest, x[k, b], y[k, b])
                 single = torch.autograd.grad(loss, list(mine.values()), allow_unused=True, materialize_grads=True)
             squares = torch.stack([g.square().sum() for g in single]).sum()
             scale = shortened(squares, torch.ones_like(squares), clip)
             for t, g in zip(total, single):
-                t[k] += scale * g
+                t[k] += scale * kept(scale, g)
     return total
 
 
 def mappable(engine: Sequential | Stacked) -> bool:
-    """Whether single gradients of this module can be mapped: tried on one example; said once where they cannot."""
+    """Whether single gradients of this module can be mapped: tried on two examples; said once where they cannot."""
     start = {**dict(engine.module.named_parameters()), **dict(engine.module.named_buffers())}
     entries = {name: start[name].detach().unsqueeze(0).clone() for name in engine.layout.names}
-    rows = torch.zeros(1, 1, dtype=torch.int64, device=engine.pool.x.device)
+    rows = torch.zeros(1, 2, dtype=torch.int64, device=engine.pool.x.device)  # two: what one writes could fit one
     with torch.random.fork_rng(devices=[engine.pool.x.device] if engine.pool.x.is_cuda else []):
         try:
             mapped(
