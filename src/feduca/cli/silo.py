@@ -82,7 +82,10 @@ def resume(folder: Folder) -> None:
 @app.command()
 def leave(
     folder: Folder,
-    erase: Annotated[bool, typer.Option("--erase", help="Also ask the server to forget what this silo sent.")] = False,
+    erase: Annotated[
+        bool,
+        typer.Option("--erase", help="Also ask the server to forget what this silo sent; not what is in secure sums."),
+    ] = False,
     reason: Reason = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -92,6 +95,8 @@ def leave(
         typer.confirm(f"Let {mine.name} leave for good?", abort=True)
     _word(mine, "leave", ": ".join(filter(None, ("erase" if erase else "", reason))))
     typer.echo(f"{mine.name} says so with its next answer")
+    if erase:
+        typer.echo("what it added to sums of secure aggregation stays in them: the server cannot take it out")
 
 
 def approve(

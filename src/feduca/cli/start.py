@@ -139,7 +139,8 @@ def rollback(
 
     load_imports(imports)
     chosen, directory = api.recorded(path)
-    deployed = roll_back(directory.path, f"{chosen.hash()}-s{chosen.seeds[0]}", round)
+    secure = chosen.privacy.secure_aggregation
+    deployed = roll_back(directory.path, f"{chosen.hash()}-s{chosen.seeds[0]}", round, secure)
     if deployed:
         say("silos do not go back: they start again with the model they are sent")
     say(f"back at round {round}; go on with `{command('resume', path)}`")

@@ -302,7 +302,10 @@ class FlowerFederation:
         client = int(asked.clients[place])
         name = self.register.members[client].name
         self.register.update(client, left=True, erased=erased)
-        said = f"round {asked.round}: {name} has left for good{'; its update is erased' if erased else ''}"
+        erases = "its update is erased"
+        if self._sums is not None:  # which nobody can take apart
+            erases = "its curve is erased; secure sums keep the update that they hold"
+        said = f"round {asked.round}: {name} has left for good{f'; {erases}' if erased else ''}"
         self.note(said, LEFT, round=asked.round, silo=name)
         return self._silent(asked, place, LEFT, "left for good")
 

@@ -23,7 +23,7 @@ from feduca.errors import InputError
 from feduca.flower import codec
 from feduca.privacy import silo as protocol
 from feduca.privacy.contribution import contribution, kept
-from feduca.privacy.encoding import Ring
+from feduca.privacy.encoding import OutOfRange, Ring
 from feduca.privacy.protocol import (
     Outcome,
     Statement,
@@ -37,9 +37,11 @@ from feduca.privacy.protocol import (
 from feduca.privacy.silo import Session
 from feduca.recipes.schema import Recipe
 from feduca.runs.files import write_whole
+from feduca.runs.locks import held
 from feduca.types import Announcements
 
 KEPT = 12  # contributions: as far back as a server may go with its checkpoints
+LAST = 1_000_000  # round of a recipe
 
 
 def asked_for(asked: Announcements) -> bytes:
@@ -61,13 +63,17 @@ class SecureSilo:
     def announce(self, asked: Announcements, theta: np.ndarray, new: np.ndarray) -> Statement:
         """This silo's key of the round; `new` is the model whose change it will send. The same where it was asked before."""
         model = asked_for(asked)
-        known = self._session(asked.round)
-        if known is not None and (known.directory is not None or known.statement.model == model):
-            return known.statement
-        session = protocol.announce(self._name, self._run, asked.round, model, self._signer())
-        self._keep("update", asked.round, theta - new)
-        self._save(session)
-        return session.statement
+        if not 1 <= asked.round <= LAST:
+            raise Untrusted(f"round {asked.round} is none: a run has at most {LAST}")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with held(self._folder):
+            known = self._session(asked.round)
+            if known is not None and (known.directory is not None or known.statement.model == model):
+                return known.statement
+            session = protocol.announce(self._name, self._run, asked.round, model, self._signer())
+            self._keep("update", asked.round, theta - new)
+            self._save(session)
+            return session.statement
 
     def answer(self, content: RecordDict, parameters: int) -> RecordDict:
         """What the silo says to a message in the middle of a session."""
@@ -76,39 +82,50 @@ class SecureSilo:
             round, step = int(words["round"]), str(words["step"])
             if words["silo"] != self._name:
                 raise codec.ProtocolError(f"this message is for {words['silo']!r}, and here is {self._name!r}")
-            session = self._session(round)
-            if session is None:
+            if not 1 <= round <= LAST or not self._path("secure", round).is_file():
                 raise Untrusted(f"this silo announced no key in round {round}")
-            if step == "mask":
-                return self._mask(session, words, parameters)
-            outcome = Outcome(tuple(json.loads(words["senders"])), unhexed(words["shares"]))
-            if step == "sign":
-                after, signature = protocol.sign(session, outcome, self._privacy.least, self._signer())
-                self._save(after)
-                return said(round, self._name, signature=signature.hex())
-            signatures = unhexed(words["signatures"])
-            after, shown = protocol.reveal(session, outcome, self._peers(), self._privacy.least, signatures)
-            self._save(after)
-            return said(round, self._name, shares=hexed(shown.shares), pairs=hexed(shown.pairs))
+            with held(self._folder):  # two processes at once could mask one update for two directories
+                return self._step(round, step, words, parameters)
         except (KeyError, TypeError, ValueError) as error:
             raise codec.ProtocolError(f"the message is damaged: {type(error).__name__} {error}") from None
+
+    def _step(self, round: int, step: str, words: Mapping[str, Any], parameters: int) -> RecordDict:
+        session = self._session(round)
+        if session is None:
+            raise Untrusted(f"this silo announced no key in round {round}")
+        if step == "mask":
+            return self._mask(session, words, parameters)
+        outcome = Outcome(tuple(json.loads(words["senders"])), unhexed(words["shares"]))
+        if step == "sign":
+            after, signature = protocol.sign(session, outcome, self._privacy.least, self._signer())
+            self._save(after)
+            return said(round, self._name, signature=signature.hex())
+        signatures = unhexed(words["signatures"])
+        after, shown = protocol.reveal(session, outcome, self._peers(), self._privacy.least, signatures)
+        self._save(after)
+        return said(round, self._name, shares=hexed(shown.shares), pairs=hexed(shown.pairs))
 
     def _mask(self, session: Session, words: Mapping[str, Any], parameters: int) -> RecordDict:
         directory, last = unpacked(words["directory"]), int(words["last"])
         round = session.statement.round
         if self._name not in directory.names:
             raise Untrusted("the directory does not name this silo")
+        # First of all and once a round: else a server could try weights until it knows how long the update is.
+        session = protocol.settle(session, directory, self._peers(), self._privacy.least)
+        self._save(session)
         weight = directory.weights[directory.names.index(self._name)]
-        added = contribution(self._read("update", round), weight, parameters, self._privacy.bound)
+        try:
+            added = contribution(self._read("update", round), weight, parameters, self._privacy.bound)
+        except OutOfRange as error:  # whose name would leave this silo
+            raise Untrusted(str(error)) from None
         change = added - self._counted(last, round) if self._memory and last else added
         after, masked = protocol.mask(session, directory, change, self._peers(), self._privacy.least)
         self._keep("contribution", round, kept(added, parameters))
         self._save(after)  # before anything of it leaves: no second change under these masks
-        for old in sorted(self._folder.glob("contribution-*.npy"))[:-KEPT]:
-            if old != self._path("contribution", last):
-                old.unlink()
-        for old in [*sorted(self._folder.glob("update-*.npy"))[:-2], *sorted(self._folder.glob("secure-*.json"))[:-2]]:
-            old.unlink()
+        for what, most in (("contribution", KEPT), ("update", 2), ("secure", 2)):
+            for old in self._rounds(what)[:-most]:
+                if old != round and not (what == "contribution" and old == last):
+                    self._path(what, old).unlink()
         content = said(round, self._name, shares=hexed(masked.shares))
         content["change"] = ArrayRecord({"theta": Array(masked.change.view(np.int64))})
         return content
@@ -140,6 +157,11 @@ class SecureSilo:
 
     def _path(self, what: str, round: int) -> Path:
         return self._folder / f"{what}-{round:06d}.{'json' if what == 'secure' else 'npy'}"
+
+    def _rounds(self, what: str) -> list[int]:
+        """Of which there is such a file, oldest first."""
+        ending = self._path(what, 1).suffix
+        return sorted(int(path.stem.rpartition("-")[2]) for path in self._folder.glob(f"{what}-*{ending}"))
 
     def _keep(self, what: str, round: int, x: np.ndarray) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,8 @@ from feduca.types import JOINED, LEFT, REFUSED
 
 log = logging.getLogger("feduca")
 
+ASKS = 8  # messages of secure aggregation after a round's question; it takes three
+READS = ("announcement", "secure", "hello")  # records that an app reads its run from, first of all
 WORDS = 64 << 10  # bytes of an answer that cannot hold a model worth the name
 LATE = 600.0  # seconds until an app has to have written an answer that it announced
 
@@ -66,13 +68,23 @@ class Asked:
     policy: str  # mark of the policy it was let through under
 
 
+@dataclass
+class Counted:
+    """The message that was counted last of a run of Flower's."""
+
+    run: str
+    round: int
+    train: bool
+    asks: int = 0  # messages of secure aggregation since
+
+
 class Warden:
     """One silo's. Its policy is read anew with every message; one that is wrong is an error, and an error stops the silo."""
 
     def __init__(self, silo: Path) -> None:
         self.silo = silo
         self._asked: dict[str, Asked] = {}  # by message
-        self._counted = ("", 0)  # the run and round that was counted last
+        self._counted: dict[int, Counted] = {}  # by run of Flower's
         self._settings: dict[
             int, tuple[bytes, dict[str, Any]]
         ] = {}  # of the runs met: the app, and the server's additions
@@ -93,21 +105,37 @@ class Warden:
         """
         mine, store, policy = self.mine()
         said = {"silo": mine.name, "round": message.metadata.group_id}
-        if (out := kept_out(store, policy, store.worked)) is not None:
+        number, kind = message.metadata.run_id, message.metadata.message_type
+        # What secure aggregation asks between a round's question and its sum belongs to that round, which was let in and counted.
+        counted = self._counted.get(number) if kind == "query.secure" else None
+        shut = policy if counted is None else policy.model_copy(update={"hours": None, "rounds": None})
+        if (out := kept_out(store, shut, store.worked)) is not None:
             store.log(**said, decision="declined", reason=out.why)
             return ERASES if out.erases else LEAVES if out.leaves else POLICY
-        number = message.metadata.run_id
+        if kind == "query.secure" and (counted is None or not counted.train or counted.asks >= ASKS):
+            why = f"a message of secure aggregation follows a round's question, at most {ASKS} times"
+            store.log(**said, decision="declined", reason=why)
+            return POLICY
         if not met:  # what is judged here is what is kept for the app, in this very call
             app, more = get()
             self._settings[number] = app, dict(more)
         app, more = self._settings[number]
         if (policy.epsilon is not None or policy.approve) and not approval.judge(self.silo, app):
             return POLICY
-        hello, run, turn, found = message.metadata.message_type == "query", "", 0, None
+        hello, run, turn, found = kind == "query", "", 0, None
         if policy.approve or policy.judges or policy.epsilon is not None or policy.rounds is not None:
             found = content()
-            run, turn = announced(found)
-            hello &= set(found) <= {"hello"}
+            if (about := announced(found)) is None:
+                store.log(**said, decision="declined", reason="the message does not say plainly which run it is of")
+                return POLICY
+            run, turn = about
+            hello &= set(found) == {"hello"}
+        if counted is not None and (counted.run, counted.round) != (run, turn):
+            why = (
+                f"a message of secure aggregation is of run {run} and round {turn}, and that was not the last question"
+            )
+            store.log(**said, decision="declined", reason=why)
+            return POLICY
         if policy.epsilon is not None:  # only then is the app approved, and looked into
             elsewhere = sum(epsilon for name, epsilon in store.promised.items() if name != run)
             if (why := policy.private(_recipe(app), elsewhere)) is not None:
@@ -115,7 +143,7 @@ class Warden:
                 return POLICY
         if policy.approve:
             asked = consent.Proposal.of(app, more, run)
-            if not consent.granted(self.silo, asked):
+            if not consent.granted(self.silo, asked, hello):
                 consent.propose(self.silo, asked)
                 what = (
                     "its settings are not approved"
@@ -129,10 +157,10 @@ class Warden:
             if (why := consent.unlike(_recipe(app), found)) is not None:
                 store.log(**said, decision="declined", reason=why)
                 return POLICY
-        # What secure aggregation asks between a round's question and its sum belongs to that round, which has been counted.
-        same = message.metadata.message_type == "query.secure" and (run, turn) == self._counted and turn > 0
-        if not hello and not same:
-            self._counted = run, turn
+        if counted is not None:
+            counted.asks += 1
+        elif not hello:
+            self._counted[number] = Counted(run, turn, kind == "train")
             store.count(run, None if policy.epsilon is None else epsilon_of(_recipe(app)))
         self._asked = {message.metadata.message_id: Asked(run, turn, policy.mark)}  # one message at a time
         return ""
@@ -172,21 +200,28 @@ class Warden:
         store.note_sent(**about, what="decision" if words.startswith(POLICY) else "error", bytes=len(words), said=words)
 
 
-def announced(content: Any) -> tuple[str, int]:
-    """The run and round that a message is about, in our own form or beside an app's; nothing where it says none."""
-    words: Mapping[str, Any] = {}
-    for record in content.config_records.values():
-        if {"run", "round"} <= set(record):
-            words = record
-        elif isinstance(text := record.get("feduca"), str):
-            with contextlib.suppress(ValueError, AttributeError, RecursionError):
-                words = json.loads(text)
-    if not words and "hello" in content.config_records:
-        words = {"round": 0, **content.config_records["hello"]}
-    if not isinstance(words, Mapping):
-        return "", 0
-    run, turn = words.get("run"), words.get("round")
-    return (run if isinstance(run, str) else "", turn if isinstance(turn, int) else 0)
+def announced(content: Any) -> tuple[str, int] | None:
+    """The run and round that a message is about, from the record that the app reads; empty where it says none.
+
+    None where two records name a run, or one names it by no text: the app could take another one than was looked at here.
+    """
+    records = content.config_records
+    named = [words for record in records.values() if (words := _naming(record)) is not None]
+    if len(named) > 1 or not all(isinstance(words["run"], str) for words in named):
+        return None
+    first = next((name for name in READS if name in records), None)
+    words = records[first] if first is not None else named[0] if named else {}
+    run, turn = words.get("run", ""), words.get("round")
+    return run, turn if isinstance(turn, int) else 0
+
+
+def _naming(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What in a record names a run: our entry in an app's configuration (beside.py), or the record itself."""
+    if isinstance(text := record.get("feduca"), str):
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(words := json.loads(text), Mapping) and "run" in words:
+                return words
+    return record if "run" in record else None
 
 
 def inflated(key: str, contents: Mapping[str, bytes]) -> Any:

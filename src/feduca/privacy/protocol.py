@@ -32,6 +32,12 @@ HIDDEN = (
 )  # of the largest weight's square: what the others' squares add up to, at least. Of three alike they make twice that
 
 
+SMALLEST = (
+    2.0**-14
+)  # of the largest weight: far below, an update is rounded away; no legitimate one, of 1 / MOST_SILOS on
+ROUNDING = 1e-6  # what a mechanism's weights may add up to beyond 1 (core/weights.py)
+
+
 class Untrusted(RunError):
     """What a silo refuses to answer: the server asked for something that would give a single silo away."""
 
@@ -102,6 +108,8 @@ def complaint(weights: Sequence[float], least: int) -> str:
     if not all(math.isfinite(w) and w >= 0 for w in weights):
         return "a weight is negative or no number"
     largest = max(weights, default=0.0)
+    if largest > 0 and not (largest >= SMALLEST and sum(weights) <= 1 + ROUNDING):  # a scale of its own tells how long
+        return f"weights of at most {largest:.3g} that add up to {sum(weights):.6g}: they are shares of 1"
     if len(weights) >= least and sum(w * w for w in weights) - largest**2 < HIDDEN * largest**2:
         return f"one update has a weight of {largest:.3g}, and the others too little to hide it"
     matter = sum(w > 0 and w >= MATTERS * largest for w in weights)

@@ -39,8 +39,8 @@ class Session:
     statement: Statement
     private: bytes
     seed: bytes
-    directory: Directory | None = None  # once it has masked its change ...
-    change: bytes = b""  # ... whose digest this is
+    directory: Directory | None = None  # once it has been checked: the only one of this session
+    change: bytes = b""  # digest of the change, once it is masked
     shares: Mapping[str, bytes] | None = None  # that it sealed then
     senders: tuple[str, ...] | None = None  # once it has signed or revealed
 
@@ -52,16 +52,22 @@ def announce(name: str, run: str, round: int, model: bytes, signer: Any) -> Sess
     return Session(replace(said, signature=keys.sign(signer, said.text)), private, seed)
 
 
-def mask(session: Session, directory: Directory, change: Ring, peers: Peers, least: int) -> tuple[Session, Masked]:
-    """The change under all its masks. Asked again with the same directory, the same answer."""
+def settle(session: Session, directory: Directory, peers: Peers, least: int) -> Session:
+    """The session with this directory and no other: before anything is computed with the weights that it gives."""
     if session.directory is not None and session.directory != directory:
         raise Untrusted("this round's change was masked for other silos already; it is sent once")
+    check(session.statement, directory, peers, least)
+    return replace(session, directory=directory)
+
+
+def mask(session: Session, directory: Directory, change: Ring, peers: Peers, least: int) -> tuple[Session, Masked]:
+    """The change under all its masks. Asked again with the same directory, the same answer."""
+    session = settle(session, directory, peers, least)
     said = keys.digest(change.tobytes())
-    if session.directory is not None and session.change != said:
+    if session.change not in (b"", said):
         raise Untrusted(
             "this round's change was masked already, and this is another one; two under one mask give both away"
         )
-    check(session.statement, directory, peers, least)
     me, names = session.statement.silo, directory.names
     total = change + keys.mask(own_key(session.seed, directory), len(change))
     shares = {} if session.shares is None else dict(session.shares)
@@ -77,7 +83,7 @@ def mask(session: Session, directory: Directory, change: Ring, peers: Peers, lea
         if parts:
             to = _share_key(secret, directory, me, other.silo)
             shares[other.silo] = keys.sealed(to, parts[place], directory.digest)
-    after = replace(session, directory=directory, change=said, shares=shares)
+    after = replace(session, change=said, shares=shares)
     return after, Masked(total, {to: share for to, share in shares.items() if to != me})
 
 
@@ -145,7 +151,7 @@ def reveal(
 def _agrees(session: Session, outcome: Outcome, least: int) -> Directory:
     """The session's directory, provided that these may have sent."""
     directory = session.directory
-    if directory is None:
+    if directory is None or not session.change:
         raise Untrusted("this silo has masked nothing in this round")
     if session.senders not in (None, outcome.senders):
         raise Untrusted("the server says now that others have sent than it said before")

@@ -54,6 +54,17 @@ def check_secure(recipe: Recipe) -> None:
         raise ConfigError(
             f"mechanism.name is {name!r} with privacy.secure_aggregation: it has a vector of its own beside the sum; use another"
         )
+    if name == "incfl" and (eta := recipe.mechanism.get("eta_g", 1.0)) > 1:
+        raise ConfigError(
+            f"mechanism.eta_g is {eta:g} with privacy.secure_aggregation, whose weights add up to at most 1; use"
+            " aggregation.eta_s, which acts on the sum"
+        )
+    size = recipe.cohort.size
+    if size is not None and size < p.least:
+        raise ConfigError(
+            f"cohort.size is {size} with privacy.secure_aggregation, which releases nothing of fewer than {p.least} silos"
+            f" (privacy.least); ask at least {p.least}"
+        )
     clients = recipe.task.clients
     if clients < p.least or clients > 4095:
         raise ConfigError(

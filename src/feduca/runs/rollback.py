@@ -16,11 +16,12 @@ from feduca.runs.vouched import GROWING, vouched
 DEPLOYMENT, EVENTS = "deployment.json", "events.jsonl"
 
 
-def roll_back(path: Path, run: str, round: int) -> bool:
+def roll_back(path: Path, run: str, round: int, secure: bool = False) -> bool:
     """Forget what came after `round`; `run` is the recipe's hash and the seed. Returns whether silos' own disks are concerned.
 
     The checkpoint and the records it stands on are checked first. A deployed run gets another name among its silos: what they
-    remember of the forgotten rounds is not theirs to go on from, so they start with the model they are sent.
+    remember of the forgotten rounds is not theirs to go on from, so they start with the model they are sent. Not with `secure`
+    aggregation: the running sum holds what silos remember under the old name alone.
     """
     folder = path / "checkpoint"
     points = checkpoint.numbered(folder)
@@ -42,6 +43,11 @@ def roll_back(path: Path, run: str, round: int) -> bool:
         except CheckpointError as error:
             raise CheckpointError(f"{error}; choose another round") from None
         deployment = _deployment(path)
+        if secure and deployment is not None:
+            raise InputError(
+                f"{path} is a deployed run with privacy.secure_aggregation, whose sums cannot go back without its silos;"
+                " go on with `feduca resume`, or export the model you want and start a new run from it"
+            )
         files.write_whole(
             path / manifest.STATUS,
             json.dumps(

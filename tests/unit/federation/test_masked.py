@@ -222,6 +222,8 @@ def test_a_federation_without_the_protocol_is_refused(task):
         ({"memory.kind": "model"}, "use 'update'"),
         *[({"mechanism.name": name}, "use ") for name in ("qfedavg", "scaffold", "feddyn", "fedvarp", "mifa")],
         ({"task.clients": 2}, "privacy.least"),
+        ({"cohort.size": 2}, "privacy.least"),
+        ({"mechanism.name": "incfl", "mechanism.eta_g": 2.0}, "aggregation.eta_s"),
     ],
 )
 def test_what_cannot_be_had_with_it_is_refused_in_one_line(settings, names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -309,3 +310,134 @@ def test_a_new_key_reaches_the_other_silos(tmp_path):
     folders.add_silo(tmp_path / "d", "late")
     assert (tmp_path / "d/silos/silo-0/peers/late.pub").is_file()
     assert {p.stem for p in (tmp_path / "d/silos/late/peers").iterdir()} == set(place.names)
+
+
+def masks(words: dict, scale: float) -> dict:
+    """The question for a masked change, with other weights."""
+    said, weights = json.loads(words["directory"])
+    return {**words, "directory": json.dumps([said, [(float.fromhex(w) * scale).hex() for w in weights]])}
+
+
+def asked_to_mask(tmp_path) -> tuple[Place, dict]:
+    """Silo-0 has announced its key of round 1 and was never asked for its change; and the question for that."""
+    found = {}
+
+    def keeps(name, asked, reply):
+        if words_of(asked).get("step") == "mask" and name == "silo-1":
+            found.update(
+                {k: v for k, v in words_of(asked).items() if k in ("run", "round", "step", "directory", "last")}
+            )
+        return reply
+
+    place = Place(tmp_path, {**ON, "rounds": 1}, keeps)
+    first = place.grid.nodes[10]
+    flower = first.app
+
+    def deaf(message, context):
+        if "secure" in message.content:
+            raise TimeoutError
+        return flower(message, context)
+
+    first.app = deaf
+    place.serve()
+    first.app = flower
+    return place, found
+
+
+def test_a_server_cannot_try_weights_until_it_knows_how_long_an_update_is(tmp_path):
+    """Whether weight * update can be encoded is an answer about the update: nothing is computed with weights that are none."""
+    place, words = asked_to_mask(tmp_path)
+    path = next((tmp_path / "d/silos/silo-0/state/runs").glob("*/update-000001.npy"))
+    said = []
+    for length in (1e-3, 1e30):  # a short update and one that cannot be encoded
+        np.save(path, np.full(np.load(path).shape, length))
+        for scale in (2.0**40, 2.0**-40):
+            reply = ask(place, "silo-0", **masks(words, scale))
+            said.append(str(reply.error.reason).partition(",")[0])
+            assert "shares of 1" in place.log("silo-0").splitlines()[-1]
+    reply = ask(place, "silo-0", **words)  # the good directory: the update of 1e30 is refused under the same name ...
+    said.append(str(reply.error.reason).partition(",")[0])
+    assert "can be added up" in place.log("silo-0").splitlines()[-1]
+    assert len(set(said)) == 1, said
+    np.save(path, np.full(np.load(path).shape, 1e-3))
+    assert ask(place, "silo-0", **masks(words, 0.9)).has_error()  # ... and is asked of that directory alone
+    assert "sent once" in place.log("silo-0").splitlines()[-1]
+    assert not ask(place, "silo-0", **words).has_error()
+
+
+def test_two_processes_mask_one_update_for_one_directory(tmp_path, monkeypatch):
+    """Both have read the session before either has written it, unless they wait for each other."""
+    import threading
+
+    from feduca.flower import secure_silo
+
+    place, words = asked_to_mask(tmp_path)
+    both, read = threading.Barrier(2), secure_silo.SecureSilo._session
+
+    def slow(self, round):
+        session = read(self, round)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
+        return session
+
+    monkeypatch.setattr(secure_silo.SecureSilo, "_session", slow)
+    silo = secure_silo.SecureSilo("silo-0", tmp_path / "d/silos/silo-0/state", place.app.recipe, words["run"])
+    said = []
+
+    def go(scale):
+        asked = secure_silo.said(1, "silo-0", **{k: v for k, v in masks(words, scale).items() if k != "round"})
+        try:
+            said.append("change" in silo.answer(asked, 4))
+        except Exception as error:
+            said.append(type(error).__name__)
+
+    threads = [threading.Thread(target=go, args=(scale,)) for scale in (1.0, 0.9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, said)) == ["True", "Untrusted"]
+
+
+def test_old_sessions_go_by_their_number(tmp_path):
+    from feduca.flower.secure_silo import LAST
+
+    place, words = asked_to_mask(tmp_path)
+    folder = next((tmp_path / "d/silos/silo-0/state/runs").iterdir())
+    for round in (999_998, 999_999, LAST):  # of a later time: the server went back
+        for name in ("update", "secure"):
+            ending = {"update": "npy", "secure": "json"}[name]
+            (folder / f"{name}-{round:06d}.{ending}").write_bytes(b"")
+    assert not ask(place, "silo-0", **words).has_error()
+    there = sorted(path.name for path in [*folder.glob("update-*"), *folder.glob("secure-*")])
+    assert there == [f"{n}-{r}.{e}" for n, e in (("secure", "json"), ("update", "npy"))
+                     for r in ("000001", "1000000", "999999")]  # fmt: skip
+    for round in (0, -1, LAST + 1, 10**300):
+        assert ask(place, "silo-0", **{**words, "round": round if abs(round) < 2**60 else 2**60}).has_error()
+        assert "announced no key" in place.log("silo-0").splitlines()[-1]
+
+
+def test_what_a_silo_that_leaves_had_added_is_not_called_erased(tmp_path):
+    def leaves(name, asked, reply):
+        if name == "silo-3" and words_of(asked).get("step") == "reveal":
+            (tmp_path / "d/silos/silo-3/state/leave").write_text("erase")
+        return reply
+
+    said = events(Place(tmp_path, {**ON, "rounds": 2}, leaves).serve())
+    assert "has left for good" in said
+    assert "its update is erased" not in said
+    assert "secure sums keep the update" in said
+
+
+def test_a_deployed_run_is_not_rolled_back(tmp_path):
+    from typer.testing import CliRunner
+
+    from feduca.cli.main import app as cli
+
+    path = Place(tmp_path, {**ON, "checkpoint.history": 4, "checkpoint.every_s": 0}).serve()
+    before = (path / "deployment.json").read_bytes()
+    done = CliRunner().invoke(cli, ["rollback", str(path), "2"])
+    assert done.exit_code != 0
+    assert "privacy.secure_aggregation, whose sums cannot go back" in str(done.exception) + done.output
+    assert (path / "deployment.json").read_bytes() == before
+    assert len(rounds_of(path)) == 4

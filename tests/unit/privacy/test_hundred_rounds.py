@@ -69,8 +69,8 @@ def hundred_rounds(silos: Drawn) -> Wire:
     federation.wire = listen
     for round in range(1, ROUNDS + 1):
         asked = Announcements(
-            "run", round, np.arange(SILOS), np.zeros(SIZE), *[np.full(SILOS, 1 / 4)] * 2, np.ones(1), LocalSpec(),
-            weights=np.full(SILOS, 1 / 4),
+            "run", round, np.arange(SILOS), np.zeros(SIZE), *[np.full(SILOS, 1 / 8)] * 2, np.ones(1), LocalSpec(),
+            weights=np.full(SILOS, 1 / 8),
         )  # fmt: skip
         answer = federation.exchange(asked)
         assert not answer.theta.any(), "a single update reached the server"
@@ -92,9 +92,9 @@ def coefficients_secure(wire: Wire) -> tuple[np.ndarray, list[tuple[int, int]]]:
     rows, last = np.zeros((len(wire.counted), len(unknown))), {}
     for row, (t, counted) in enumerate(wire.counted.items()):
         for k in np.flatnonzero(counted):
-            rows[row, unknown.index((t, k))] = 1 / 4
+            rows[row, unknown.index((t, k))] = 1 / 8
             if k in last:
-                rows[row, unknown.index((last[k], k))] = -1 / 4
+                rows[row, unknown.index((last[k], k))] = -1 / 8
             last[k] = t
     return rows, unknown
 

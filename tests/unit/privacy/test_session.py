@@ -9,7 +9,7 @@ import pytest
 
 from feduca.privacy import keys, server, silo
 from feduca.privacy.encoding import BITS, LIMIT, MOST_SILOS, OutOfRange, decode, encode, plausible
-from feduca.privacy.protocol import Directory, Masked, Outcome, Untrusted, packed, threshold, unpacked
+from feduca.privacy.protocol import Directory, Masked, Outcome, Untrusted, complaint, packed, threshold, unpacked
 from feduca.privacy.server import Unreleased
 from feduca.privacy.sharing import PRIME, put_together, shared_out
 
@@ -312,3 +312,31 @@ def test_shares_fewer_than_the_threshold_fit_every_secret():
         y = [int.from_bytes(share, "big") for share in two.values()]
         third = (number - 3 * y[0] + 3 * y[1]) % PRIME  # the value at 3 of the parabola through 0, 1 and 2
         assert put_together({**two, 2: third.to_bytes(66, "big")}, 32) == other
+
+
+@pytest.mark.parametrize("scale", [2.0**-20, 2.0**-60, 2.0, 2.0**30])
+def test_weights_of_another_scale_are_refused(scale):
+    """By their ratios alone they are good, and what cannot be encoded, or is rounded away, tells how long an update is."""
+    world = World(4, (0.25 * scale,) * 4)
+    with pytest.raises(Untrusted, match="shares of 1"):
+        world.mask("silo-0")
+
+
+@pytest.mark.parametrize("n", [3, 10, MOST_SILOS])
+def test_weights_of_honest_servers_pass(n):
+    rng = np.random.default_rng(n)
+    for weights in (np.full(n, 1 / n), rng.dirichlet(np.full(n, 50.0)), np.full(n, 1 / n) * (1 + 5e-7)):
+        assert not complaint(weights.tolist(), LEAST)
+
+
+def test_a_directory_that_was_settled_is_the_only_one():
+    world = World(4)
+    session = silo.settle(world.sessions["silo-0"], world.directory, world.peers, LEAST)
+    world.sessions["silo-0"] = session
+    with pytest.raises(Untrusted, match="sent once"):
+        world.mask("silo-0", replace(world.directory, weights=(0.2, 0.3, 0.25, 0.25)))
+    world.received = {name: world.mask(name) for name in world.names[1:]}
+    for ask in (world.sign, world.reveal):
+        with pytest.raises(Untrusted, match="masked nothing"):
+            ask("silo-0", tuple(world.names))
+    assert world.mask("silo-0").change.any()
