@@ -404,7 +404,8 @@ _README = """# A federation of {names}
 
 Copy `server/` to the machine that answers at {address}, and each folder of `silos/` to its own silo's machine.
 Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`, or, where its folder has
-one, `bundle/install.sh`: before it, `sha256sum -c SHA256SUMS` in `bundle/`, and compare `sha256sum SHA256SUMS` over the telephone.
+one, `bundle/install.sh`: before it, `sha256sum -c SHA256SUMS` in `bundle/`, with the sum of `SHA256SUMS` compared over the
+telephone.
 
     on the server:        server/start.sh             the SuperLink
     on each silo:         silos/NAME/start.sh         its SuperNode, restarted whenever it ends

@@ -1,8 +1,8 @@
 """Compose files: one service each, without privileges, on a read-only root. Of its folder it can write `state/` alone.
 
 Neither compose.yaml nor what the image is built from can be written from within, nor can anything be put beside them: compose
-reads compose.override.yaml and .env unasked. A silo sees its folder as it is, so that what its operator approves counts at once. The
-server's programs write beside what they read: theirs is `state/`, with what is given mounted into it.
+reads compose.override.yaml and .env unasked. A silo sees its folder as it is, so that what its operator approves counts at once.
+The server's programs write beside what they read: theirs is `state/`, with what is given mounted into it.
 """
 
 from __future__ import annotations
