@@ -80,7 +80,11 @@ class World:
         deadline = time.monotonic() + seconds
         while any(seen.get(name) != "online" for name in wanted):
             if time.monotonic() > deadline:
-                logs = [self.place / "silos" / name / "supernode.log" for name in wanted if seen.get(name) != "online"]
+                logs = [
+                    self.place / "silos" / name / "state" / "supernode.log"
+                    for name in wanted
+                    if seen.get(name) != "online"
+                ]
                 last = "\n".join(f"{log}:\n{log.read_text()[-2000:]}" for log in logs if log.is_file())
                 raise AssertionError(f"after {seconds:g} s of waiting for {', '.join(wanted)}: {seen}\n{last}")
             time.sleep(0.2)

@@ -59,7 +59,7 @@ def silo(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     (place / "state" / "sent.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sent))
     (place / "state" / "ledger.json").write_text('{"worked": 9, "epsilon": {}}')
     (place / "policy.toml").write_text('least_gain = 0.05\nrule = "accuracy"\nrounds = 50\n')
-    (place / "proposed.json").write_text(json.dumps({"texts": {"run-config": ""}, "run": "run-2"}))
+    (place / "state" / "proposed.json").write_text(json.dumps({"texts": {"run-config": ""}, "run": "run-2"}))
     board = Board(place, 0)
     threading.Thread(target=board.serve, daemon=True).start()
     yield place, board.address

@@ -225,7 +225,7 @@ def test_a_changed_app_is_refused_before_it_is_imported_and_runs_once_approved(w
     assert not mark.exists()
     for silo in silos:
         assert (silo / approval.PROPOSED).is_file()
-        assert not list((silo / "flwr").rglob("deployed.py"))  # not even unpacked
+        assert not list((silo / "state" / "flwr").rglob("deployed.py"))  # not even unpacked
         assert "is not the approved one" in (silo / "state" / "log.jsonl").read_text()
     found = {f.what: f for f in examine(silos[0])}
     assert "the server sent another one" in found["silo-0's app"].seen
@@ -242,7 +242,7 @@ def test_a_changed_app_is_refused_before_it_is_imported_and_runs_once_approved(w
     for private in (
         world.server.path / "superlink.db",
         world.server.path / "superlink.log",
-        silos[0] / "supernode.log",
+        silos[0] / "state" / "supernode.log",
     ):
         assert private.stat().st_mode & 0o077 == 0, private
     for closed in (world.server.path, silos[0], silos[0] / "state"):

@@ -57,7 +57,7 @@ def test_silos_that_misbehave_and_strangers(world):
         certificates.make_silo_key(strange) if name == "unregistered" else certificates.make_ca(strange)
         world.start_silo(name)
     for name, words in (("unregistered", "does not know this silo's key"), ("without-ca", "certificate verify failed")):
-        log = world.place / "silos" / name / "supernode.log"
+        log = world.place / "silos" / name / "state" / "supernode.log"
         wait_for(lambda log=log, words=words: words in log.read_text().lower(), 300, f"{name} to be refused")
         world.stop_silo(name)
     assert set(control.registered(world.server)) == {f"silo-{k}" for k in range(4)}

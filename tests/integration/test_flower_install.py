@@ -50,18 +50,18 @@ def unit(path: Path, place: Path) -> tuple[list[str], dict[str, str]]:
     return shlex.split(command), dict(variables)
 
 
-def confined(place: Path) -> list[str]:
-    """What ProtectSystem=strict and PrivateTmp do, where this user may do it."""
+def confined(written: Path) -> list[str]:
+    """What ProtectSystem=strict, StateDirectory and PrivateTmp do, where this user may do it."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         return []
     mounts = (
         'mount --make-rprivate /; mount --bind "$0" "$0"; mount -o remount,bind,ro /; mount -t tmpfs tmpfs /var/tmp'
     )
-    return ["unshare", "--mount", "sh", "-ec", f'{mounts}; exec "$@"', str(place)]
+    return ["unshare", "--mount", "sh", "-ec", f'{mounts}; exec "$@"', str(written)]
 
 
 def test_units_start_a_federation_that_runs_to_its_end(tmp_path):
-    """All of the disk but their own folder read-only to them, as the unit wants it; a compose file's commands are the same."""
+    """All of the disk but the unit's StateDirectory read-only to them; a compose file's commands are the same."""
     server = init(tmp_path / "d", Path("runs"), "--for", "systemd")
     there = tmp_path / "machine"  # what /var/lib/feduca is elsewhere
     shutil.copytree(server.path, there / "server")
@@ -76,7 +76,9 @@ def test_units_start_a_federation_that_runs_to_its_end(tmp_path):
             assert all(Path(value).is_relative_to(there) for name, value in variables.items() if "HOME" in name)
             log = tmp_path / f"{place.name}.log"
             env = {**BARE, **variables, "TMPDIR": "/var/tmp"}
-            started.append(Process([*confined(place), *command], env=env, cwd=place, log_file=log))
+            written = place if place.name == "server" else place / "state"
+            assert f"StateDirectory=feduca/{written.relative_to(there)}\n" in file.read_text()
+            started.append(Process([*confined(written), *command], env=env, cwd=place, log_file=log))
         wait_for(lambda: deploy.state_of(path) == "finished" if path.is_dir() else None, 1500, "three rounds")
         assert all(process.running() for process in started)  # the next recipe may come
         assert len(statuses(path)) == 3

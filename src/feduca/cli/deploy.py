@@ -225,7 +225,7 @@ def silo(folder: Annotated[Path, typer.Argument(help="The silo's folder.")]) -> 
     flower_is_here()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     mine = folders.read_silo(folder)
-    typer.echo(f"{mine.name} reports to {mine.superlink}; log: {mine.path}/supernode.log", err=True)
+    typer.echo(f"{mine.name} reports to {mine.superlink}; log: {mine.state}/supernode.log", err=True)
 
     def diagnose() -> None:
         for finding in examine(mine.path):

@@ -1,7 +1,7 @@
 """Which app a silo runs: the one whose fingerprint its operator approved, kept as `app` in silo.toml.
 
-SILO/approved.fab    the app as it was approved, to compare a new one with
-SILO/proposed.fab    the last one that the server sent and that was refused
+SILO/approved.fab          the app as it was approved, to compare a new one with
+SILO/state/proposed.fab    the last one that the server sent and that was refused
 
 Of the bundle itself nothing is unpacked to disk or run before it is approved.
 """
@@ -23,7 +23,7 @@ from feduca.runs.directory import write_whole
 
 log = logging.getLogger("feduca")
 
-APPROVED, PROPOSED = "approved.fab", "proposed.fab"
+APPROVED, PROPOSED = "approved.fab", "state/proposed.fab"  # a service may write in state/ alone
 LARGEST = 32 * 2**20  # bytes of text that are shown; Flower takes bundles of at most 10 MB
 
 
@@ -129,6 +129,7 @@ def _printable(line: str) -> str:
 
 
 def _keep(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_bytes(content)
     part.chmod(0o600)

@@ -150,7 +150,7 @@ def _data(silo: SiloFolder) -> Iterator[Finding]:
         yield Finding(what, False, "none is approved", remedy)
         return
     command = [sys.executable, "-m", "feduca.flower.rehearse", str(silo.path)]
-    env = environment(silo.path / "flwr")
+    env = environment(silo.state / "flwr")
     done = subprocess.run(command, env=env, capture_output=True, text=True, encoding="utf-8", timeout=300)
     try:
         told = json.loads(done.stdout.splitlines()[-1])

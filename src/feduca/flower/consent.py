@@ -1,7 +1,7 @@
 """Which settings a silo works with: under `approve = true` in its policy, those that its operator has seen and approved.
 
 SILO/approved.json    the settings that were approved, and the runs that may use them
-SILO/proposed.json    what the server asked for last and was refused
+SILO/state/proposed.json    what the server asked for last and was refused
 
 Settings are the recipe inside the app, and what the server adds to a run (`--run-config`). Of the latter an app only ever sees
 what was approved.
@@ -21,7 +21,7 @@ from feduca.flower.folder import OURS
 from feduca.runs import files
 from feduca.types import LocalSpec
 
-APPROVED, PROPOSED = "approved.json", "proposed.json"
+APPROVED, PROPOSED = "approved.json", "state/proposed.json"
 SERVERS = (*OURS, "out")  # of a run's settings: about the server's own disk, and kept from the app
 RECIPE = "recipe.toml"
 REHEARSAL = "dry-run"  # the name under which `deploy check --exchange` asks who is there
@@ -136,5 +136,6 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _keep(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     files.write_whole(path, text)
     path.chmod(0o600)

@@ -64,7 +64,7 @@ def start_silo(silo: SiloFolder) -> Process:
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
     ]
-    return Process(command, env=_env(silo.path), cwd=silo.path, log_file=silo.path / "supernode.log")
+    return Process(command, env=_env(silo.state), cwd=silo.path, log_file=silo.state / "supernode.log")
 
 
 def keep_silo(silo: SiloFolder, stop: threading.Event, diagnose: Callable[[], None] | None = None) -> None:

@@ -11,6 +11,7 @@ DIR/silos/NAME/                 goes to that silo's machine, and nowhere else
     silo.toml                   its name, the SuperLink's address, the approved app's fingerprint, what its task needs
     key key.pub ca.crt          it proves itself with `key`, and knows the SuperLink by `ca.crt`
     approved.fab                the app it runs; no other one (approval.py)
+    state/                      what its programs write, their log, too; they write nowhere else
     peers/NAME.pub              the other silos' public keys: whom it trusts in a secure sum (docs/secure-aggregation.md)
 """
 
@@ -403,7 +404,8 @@ _README = """# A federation of {names}
 
 Copy `server/` to the machine that answers at {address}, and each folder of `silos/` to its own silo's machine.
 Keep `ca/` off line. Every machine needs Python 3.11 or newer and `pip install "feduca[flower]"`, or, where its folder has
-one, `bundle/install.sh`.
+one, `bundle/install.sh`: before it, `sha256sum -c SHA256SUMS` in `bundle/`, with the sum of `SHA256SUMS` compared over the
+telephone.
 
     on the server:        server/start.sh             the SuperLink
     on each silo:         silos/NAME/start.sh         its SuperNode, restarted whenever it ends

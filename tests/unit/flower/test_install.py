@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 from feduca._version import __version__
 from feduca.cli.main import app
 from feduca.errors import ConfigError, RunError
-from feduca.flower.install import bundle
+from feduca.flower import folder as folders
+from feduca.flower import policy
+from feduca.flower.install import bundle, kubernetes
 from feduca.flower.install.places import PLACE, PROGRAM
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hospitals"
@@ -77,7 +79,17 @@ def test_units_are_good_and_keep_a_program_small(tmp_path):
         assert said["ProtectSystem"] == ["strict"]
         assert said["MemoryMax"]
         assert said["ExecStart"][0].startswith(f"{PROGRAM} deploy ")
-        assert said["ExecStart"][0].endswith(f"{PLACE}/{said['StateDirectory'][0].removeprefix('feduca/')}")
+        name = unit.parent.name
+        assert said["ExecStart"][0].endswith(f" {PLACE}/{name}")
+        if name == "server":  # its programs write beside what they read
+            assert said["StateDirectory"] == ["feduca/server"]
+            fixed = {path.removeprefix("-") for path in said["ReadOnlyPaths"][0].split()}
+            given = {f"{PLACE}/server/{path.name}" for path in unit.parent.iterdir()}
+            assert fixed == given | {f"{PLACE}/server/bundle", f"{PLACE}/server/venv"}
+        else:  # neither unit, key, policy, approvals nor peers, nor anything new beside them
+            assert said["StateDirectory"] == [f"feduca/{name}/state"]
+            assert "ReadWritePaths" not in said
+            assert f"NUMBA_CACHE_DIR={PLACE}/{name}/state/cache" in said["Environment"]
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze to judge the units")
     for unit in units:
@@ -104,11 +116,16 @@ def test_compose_files_are_good_and_publish_one_port(tmp_path):
         assert one["mem_limit"]
         ports = ["8444:8444", "127.0.0.1:9464:9464"] if path.name == "server" else []
         assert one.get("ports", []) == ports
-        writable = [v["target"] for v in one["volumes"] if not v["read_only"]]
-        assert writable == [f"{PLACE}/{path.name}"]
-        assert one["command"][-1] == writable[0]
+        (writable,) = [(v["source"], v["target"]) for v in one["volumes"] if not v["read_only"]]
+        home = f"{PLACE}/{path.name}"
+        assert writable == ("./state", home if path.name == "server" else f"{home}/state")
+        assert (path / "state").is_dir()
+        assert one["command"][-1] == home
+        sources = [v["source"] for v in one["volumes"] if v["source"].startswith("./")]
+        assert all((path / source).exists() for source in sources)
+        assert path.name != "server" or not {"./", "./compose.yaml", "./bundle"} & set(sources)
     north = yaml.safe_load((place / "silos/north/compose.yaml").read_text())["services"]["feduca"]
-    assert north["volumes"][1]["source"] == "/srv/the data/north.csv"
+    assert north["volumes"][-1]["source"] == "/srv/the data/north.csv"
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("there is no docker-compose to judge the files")
@@ -124,10 +141,11 @@ def test_manifests_are_good_and_their_pods_have_no_rights(tmp_path):
     for path in (place / "server", place / "silos/north", place / "silos/South_2.b"):
         kustomization = yaml.safe_load((path / "kustomization.yaml").read_text())
         assert all((path / name).is_file() for name in kustomization["resources"])
-        made = kustomization["secretGenerator"] + kustomization["configMapGenerator"]
+        made = kustomization["secretGenerator"] + kustomization.get("configMapGenerator", [])
         assert all((path / file).is_file() for one in made for file in one["files"])
         private = {file for one in kustomization["secretGenerator"] for file in one["files"]}
-        assert private == ({"server.key", "server.crt", "ca.crt"} if path.name == "server" else {"key", "ca.crt"})
+        settings = {"silo.toml", "policy.toml", "approved.fab", "key", "key.pub", "ca.crt"}  # which may hold passwords
+        assert private == ({"server.toml", "server.key", "server.crt", "ca.crt"} if path.name == "server" else settings)
         here = list(yaml.safe_load_all((path / "kubernetes.yaml").read_text()))
         documents += here
         pod = here[0]["spec"]["template"]["spec"]
@@ -141,11 +159,41 @@ def test_manifests_are_good_and_their_pods_have_no_rights(tmp_path):
         mounts = {m["name"] for c in [*pod["initContainers"], *pod["containers"]] for m in c["volumeMounts"]}
         assert mounts == volumes
         named = {one["name"] for one in made}
-        sources = [s for v in pod["volumes"] for s in [*v.get("projected", {}).get("sources", []), v]]
-        assert {s["configMap"]["name"] for s in sources if "configMap" in s} <= named
+        assert {v["configMap"]["name"] for v in pod["volumes"] if "configMap" in v} <= named
+        assert {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v} <= named
     judge = pytest.importorskip("kubernetes_validate", reason="there are no schemas to judge the manifests")
     for document in documents:
         judge.validate(document, judge.latest_version(), strict=True)
+
+
+def test_a_silos_policy_and_peers_come_with_its_pod(tmp_path):
+    """As the kubelet mounts them: what the operator forbids is forbidden there, and nothing in the pod can change it."""
+    silo = init(tmp_path / "d", "--for", "kubernetes") / "silos/north"
+    assert policy.read(silo) == policy.Policy()  # as written, it says nothing
+    (silo / "policy.toml").write_text("veto = true\n")
+    assert "policy.toml" not in kubernetes.silo(folders.read_silo(silo))  # is not written anew
+    made = yaml.safe_load((silo / "kustomization.yaml").read_text())
+    files = {one["name"]: one["files"] for one in made["secretGenerator"] + made["configMapGenerator"]}
+    assert files["feduca-silo-north-peers"] == ["peers/South_2.b.pub"]
+    (document, *_) = yaml.safe_load_all((silo / "kubernetes.yaml").read_text())
+    pod = document["spec"]["template"]["spec"]
+    kinds = {
+        v["name"]: v.get("secret", {}).get("secretName") or v.get("configMap", {}).get("name") for v in pod["volumes"]
+    }
+    here = tmp_path / "pod"
+    for mount in pod["containers"][0]["volumeMounts"]:
+        if mount["name"].startswith("given"):
+            assert mount["readOnly"] is True
+            target = here / Path(mount["mountPath"]).relative_to(f"{PLACE}/north")
+            for file in files[kinds[mount["name"]]]:
+                if mount.get("subPath") in (None, Path(file).name):
+                    place = target if "subPath" in mount else target / Path(file).name
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(silo / file, place)
+    assert policy.read(here).veto is True
+    assert (here / "peers/South_2.b.pub").read_bytes() == (silo / "peers/South_2.b.pub").read_bytes()
+    init_container = pod["initContainers"][0]["command"][-1]
+    assert "peers" not in init_container  # a copy could be written
 
 
 def test_a_pods_folder_is_what_was_applied_last(tmp_path):
@@ -233,6 +281,43 @@ def test_a_changed_file_is_noticed_before_anything_is_installed(tmp_path):
     assert done.returncode != 0
     assert "FAILED" in done.stdout + done.stderr
     assert not (place / "silos/north/venv").exists()
+
+
+@pytest.mark.parametrize("planted", ["subprocess.py", "venv.py", "pip/__main__.py", ".hidden", "sitecustomize.py"])
+def test_what_no_checksum_covers_is_neither_run_nor_left_there(tmp_path, planted):
+    place = init(tmp_path / "d", "--bundle", "wheel") / "silos/north/bundle"
+    (place / planted).parent.mkdir(exist_ok=True)
+    (place / planted).write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
+    done = subprocess.run([place / "install.sh"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"{place / planted.partition('/')[0]} is not listed in SHA256SUMS; remove it" in done.stderr
+    assert not (tmp_path / "mark").exists()
+    assert not (place.parent / "venv").exists()
+
+
+def test_nothing_of_the_bundles_folder_is_imported(tmp_path):
+    """Even where it is listed, as in a bundle whose sums were made anew."""
+    place = init(tmp_path / "d", "--bundle", "wheel") / "silos/north/bundle"
+    for name in ("subprocess.py", "venv.py", "pip.py", "ensurepip.py"):
+        (place / name).write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
+        with (place / "SHA256SUMS").open("a") as file:
+            file.write(f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n")
+    script = place / "install.sh"
+    words = script.read_text()
+    stop = words[: words.index('"$venv/bin/python" -I -m pip install')] + '"$venv/bin/python" -I -m pip --version\n'
+    script.unlink()
+    script.write_text(stop)  # no index is asked
+    sums = (place / "SHA256SUMS").read_text().splitlines()
+    sums = [line for line in sums if not line.endswith("  install.sh")]
+    sums.append(f"{hashlib.sha256(script.read_bytes()).hexdigest()}  install.sh")
+    (place / "SHA256SUMS").unlink()
+    (place / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    done = subprocess.run(
+        ["/bin/sh", script], capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("pip ")
+    assert not (tmp_path / "mark").exists()
 
 
 def test_versions_are_those_that_are_installed_here():

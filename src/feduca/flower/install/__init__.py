@@ -55,4 +55,5 @@ def write_silo(folder: Path, path: Path) -> None:
 
 def _files(place: Path, found: Files) -> None:
     for name, text in found.items():
+        (place / name).parent.mkdir(mode=0o700, exist_ok=True)
         (place / name).write_text(text, encoding="utf-8")

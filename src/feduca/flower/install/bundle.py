@@ -185,10 +185,18 @@ case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 python=${{PYTHON:-$(command -v python{python} || command -v python3)}}
 cd "$bundle"
 sha256sum --check --quiet --strict SHA256SUMS
-"$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check {what}
-"$venv/bin/python" -m pip check
-[ $# -gt 0 ] || "$venv/bin/python" -m feduca.cli.warm  # elsewhere, others run it, who compile into their own folders
+for file in * .[!.]* ..?*; do
+  [ -e "$file" ] || [ -h "$file" ] || continue
+  [ "$file" = SHA256SUMS ] || cut -c 67- SHA256SUMS | grep -Fqx -e "$file" || {{
+    echo "install.sh: $bundle/$file is not listed in SHA256SUMS; remove it, and ask who sent the bundle" >&2
+    exit 1
+  }}
+done
+# -I: nothing that lies in this folder is imported
+"$python" -I -m venv "$venv"
+"$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check {what}
+"$venv/bin/python" -I -m pip check
+[ $# -gt 0 ] || "$venv/bin/python" -I -m feduca.cli.warm  # elsewhere, others run it, who compile into their own folders
 echo "installed: $("$venv/bin/feduca" --version) in $venv"
 """
 

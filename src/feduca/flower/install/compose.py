@@ -1,4 +1,9 @@
-"""Compose files: one service each, without privileges, on a read-only root, with the folder mounted where it can be written."""
+"""Compose files: one service each, without privileges, on a read-only root. Of its folder it can write `state/` alone.
+
+Neither compose.yaml nor what the image is built from can be written from within, nor can anything be put beside them: compose
+reads compose.override.yaml and .env unasked. A silo sees its folder as it is, so that what its operator approves counts at once.
+The server's programs write beside what they read: theirs is `state/`, with what is given mounted into it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ import json
 from feduca._version import __version__
 from feduca.flower.folder import ServerFolder, SiloFolder
 from feduca.flower.install.places import PLACE, USER, environment, paths
+
+Mount = tuple[str, str, bool]  # from, to, read-only
+GIVEN = ("server.toml", "server.key", "server.crt", "ca.crt", "keys", "app")  # of the server's folder
 
 
 def server(server: ServerFolder) -> dict[str, str]:
@@ -26,18 +34,23 @@ def server(server: ServerFolder) -> dict[str, str]:
     published = "    ports:\n" + "".join(f"      - {json.dumps(one)}\n" for one in ports)
     command = ["deploy", "superlink", "--run", f"{PLACE}/server"]
     given = paths({key: value for key, value in server.settings.items() if key != "out"})
-    return {"compose.yaml": _file("server", command, given, published + probe, "4g")}
+    home = f"{PLACE}/server"
+    mounts = [("./state", home, False), *((f"./{part}", f"{home}/{part}", True) for part in GIVEN)]
+    return {"compose.yaml": _file("server", command, home, mounts, given, published + probe, "4g"), "state/.keep": ""}
 
 
 def silo(silo: SiloFolder) -> dict[str, str]:
     command = ["deploy", "silo", f"{PLACE}/{silo.name}"]
-    return {"compose.yaml": _file(silo.name, command, paths(silo.config), "", "8g")}
+    home = f"{PLACE}/{silo.name}"
+    mounts = [("./", home, True), ("./state", f"{home}/state", False)]
+    return {"compose.yaml": _file(silo.name, command, f"{home}/state", mounts, paths(silo.config), "", "8g")}
 
 
-def _file(name: str, command: list[str], data: list[str], more: str, memory: str) -> str:
-    home = f"{PLACE}/{name}"
-    variables = "".join(f"      {key}: {json.dumps(value)}\n" for key, value in environment(home).items())
-    mounts = [("./", home, False), *((path, path, True) for path in data)]
+def _file(
+    name: str, command: list[str], written: str, own: list[Mount], data: list[str], more: str, memory: str
+) -> str:
+    variables = "".join(f"      {key}: {json.dumps(value)}\n" for key, value in environment(written).items())
+    mounts = [*own, *((path, path, True) for path in data)]
     volumes = "".join(
         f"      - type: bind\n        source: {json.dumps(source)}\n        target: {json.dumps(target)}\n"
         f"        read_only: {json.dumps(fixed)}\n"

@@ -1,4 +1,5 @@
-"""Manifests for `kubectl apply -k FOLDER`: keys come as a Secret made from the folder's own files, the rest as ConfigMaps.
+"""Manifests for `kubectl apply -k FOLDER`: keys, settings (which may hold passwords) and the policy come as a Secret made from
+the folder's own files, public keys and the server's app as ConfigMaps.
 
 What programs write is on a volume of the pod's own. What is applied anew replaces what was applied before; what a silo's operator
 approved in the pod stays until then.
@@ -13,6 +14,9 @@ from pathlib import PurePosixPath
 from feduca._version import __version__
 from feduca.flower.folder import ServerFolder, SiloFolder
 from feduca.flower.install.places import PLACE, USER, environment, paths
+
+POLICY = "# What this silo's operator allows, whatever the server asks (docs/silo.md). Then: kubectl apply -k .\n"
+PEERS = "peers"  # whose keys a silo believes: mounted, not copied
 
 # Copies what was given, where it is other than what was given last, and removes what is given no more.
 TAKE = """set -eu
@@ -73,45 +77,66 @@ spec:
         if name == "metrics"
     )
     policy = _policy("feduca-server", incoming, "")
-    made = _kustomization("feduca-server", given, {"server.key", "server.crt", "ca.crt"})
-    return {"kustomization.yaml": made, "kubernetes.yaml": workload + service + policy}
+    return {
+        "kustomization.yaml": _kustomization("feduca-server", given),
+        "kubernetes.yaml": workload + service + policy,
+    }
 
 
 def silo(silo: SiloFolder) -> dict[str, str]:
     """Its data come from a claim of its own, mounted where silo.toml says that they are."""
     name = f"feduca-silo-{re.sub(r'[^a-z0-9]+', '-', silo.name.lower()).strip('-')}"
-    given = {"": ["silo.toml", "approved.fab", "key", "key.pub", "ca.crt"]}
-    workload = _workload(name, silo.name, ["deploy", "silo", f"{PLACE}/{silo.name}"], given, paths(silo.config), {})
+    given = {"": ["silo.toml", "policy.toml", "approved.fab", "key", "key.pub", "ca.crt"]}
+    home = f"{PLACE}/{silo.name}"
+    fixed = _fixed("given", f"{home}/policy.toml", "policy.toml")
+    if peers := sorted(f"{PEERS}/{path.name}" for path in (silo.path / PEERS).glob("*.pub")):
+        given[PEERS] = peers
+        fixed += _fixed(f"given-{PEERS}", f"{home}/{PEERS}")
+    workload = _workload(name, silo.name, ["deploy", "silo", home], given, paths(silo.config), {}, fixed)
     outgoing = (
         f"    - ports:\n        - port: {silo.server[1]}\n    - ports:\n        - port: 53\n          protocol: UDP\n"
     )
     policy = _policy(name, "", outgoing + "        - port: 53\n")
-    return {"kustomization.yaml": _kustomization(name, given, {"key", "ca.crt"}), "kubernetes.yaml": workload + policy}
+    made = {"kustomization.yaml": _kustomization(name, given), "kubernetes.yaml": workload + policy}
+    return made if (silo.path / "policy.toml").exists() else {**made, "policy.toml": POLICY}
 
 
-def _kustomization(name: str, given: dict[str, list[str]], secret: set[str]) -> str:
-    """The files as a Secret and ConfigMaps; a change of one of them starts the pod anew."""
+def _fixed(volume: str, place: str, part: str = "") -> str:
+    """A mount that nobody in the pod can write."""
+    return (
+        f"            - name: {volume}\n              mountPath: {json.dumps(place)}\n"
+        + f"              subPath: {part}\n" * bool(part)
+        + "              readOnly: true\n"
+    )
+
+
+def _kustomization(name: str, given: dict[str, list[str]]) -> str:
+    """The folder's own files as a Secret, those of folders in it as ConfigMaps; a change of one of them starts the pod anew."""
 
     def generator(kind: str, files: list[str]) -> str:
         return f"  - name: {kind}\n    files:\n" + "".join(f"      - {json.dumps(file)}\n" for file in files)
 
-    maps = [generator(name, [file for file in given[""] if file not in secret])]
-    maps += [generator(f"{name}-{part}", files) for part, files in given.items() if part]
-    secrets = generator(name, sorted(secret))
+    maps = "".join(generator(f"{name}-{part}", files) for part, files in given.items() if part)
+    maps = f"configMapGenerator:\n{maps}" * bool(maps)
     return f"""# `kubectl apply -k .` in this folder (docs/install-kubernetes.md).
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [kubernetes.yaml]
 secretGenerator:
-{secrets}configMapGenerator:
-{"".join(maps)}"""
+{generator(name, given[""])}{maps}"""
 
 
 def _workload(
-    name: str, place: str, command: list[str], given: dict[str, list[str]], data: list[str], ports: dict[str, int]
+    name: str,
+    place: str,
+    command: list[str],
+    given: dict[str, list[str]],
+    data: list[str],
+    ports: dict[str, int],
+    fixed: str = "",
 ) -> str:
     home = f"{PLACE}/{place}"
-    take = TAKE.format(home=home, parts=" ".join(part or "main" for part in given))
+    take = TAKE.format(home=home, parts=" ".join(part or "main" for part in given if part != PEERS))
     variables = "".join(
         f"            - name: {key}\n              value: {json.dumps(value)}\n"
         for key, value in environment(home).items()
@@ -122,6 +147,7 @@ def _workload(
         f"            - name: given{f'-{part}' * bool(part)}\n              mountPath: /given/{part or 'main'}\n"
         "              readOnly: true\n"
         for part in given
+        if part != PEERS
     )
     folders = sorted({str(PurePosixPath(path).parent) for path in data} - {"/"})
     files = "".join(
@@ -203,16 +229,12 @@ spec:
             requests: {{cpu: 500m, memory: 1Gi}}
             limits: {{memory: 8Gi}}
 {probes}          volumeMounts:
-{own}{temporary}{files}{guard}      volumes:
+{own}{fixed}{temporary}{files}{guard}      volumes:
         - name: temporary
           emptyDir: {{sizeLimit: 1Gi}}
         - name: given
-          projected:
-            sources:
-              - configMap:
-                  name: {name}
-              - secret:
-                  name: {name}
+          secret:
+            secretName: {name}
 {parts}{claim if folders else ""}  volumeClaimTemplates:
     - metadata:
         name: folder

@@ -12,7 +12,7 @@ USER = 10001  # in containers
 
 
 def environment(home: str) -> dict[str, str]:
-    """For a program that may write below its own folder alone. Compiled code is kept there, too."""
+    """For a program that may write below `home` alone. Compiled code is kept there, too."""
     return {"HOME": home, "NUMBA_CACHE_DIR": f"{home}/cache", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -1,4 +1,7 @@
-"""Unit files: a user of its own, restarts, limits, and a file system of which only the folder itself can be written."""
+"""Unit files: a user of its own, restarts, limits, and a file system of which only what must be written can be.
+
+That is a silo's `state/`, and at the server its folder without the files that never change or that root runs.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,35 @@ from feduca.flower.folder import ServerFolder, SiloFolder
 from feduca.flower.install.places import PLACE, PROGRAM, environment, paths
 
 MEMORY = {"server": "8G", "silo": "16G"}
+FIXED = ("server.toml", "server.key", "server.crt", "ca.crt", "keys", "app", "start.sh", "run.sh", "bundle", "venv")
 
 
 def server(server: ServerFolder) -> dict[str, str]:
-    fixed = ("server.key", "server.crt", "ca.crt", "app")
+    unit = "feduca-server.service"
     command = f"{PROGRAM} deploy superlink --run {PLACE}/server"
-    unit = _unit("the server of a federation", command, "server", fixed, "server", list(server.settings.values()))
-    return {"feduca-server.service": unit}
+    told = list(server.settings.values())
+    return {unit: _unit(unit, "the server of a federation", command, "server", "server", (*FIXED, unit), told)}
 
 
 def silo(silo: SiloFolder) -> dict[str, str]:
+    unit, what = f"feduca-silo-{silo.name}.service", f"silo {silo.name} of a federation"
     command = f"{PROGRAM} deploy silo {PLACE}/{silo.name}"
-    unit = _unit(
-        f"silo {silo.name} of a federation", command, silo.name, ("key", "ca.crt"), "silo", [*silo.config.values()]
-    )
-    return {f"feduca-silo-{silo.name}.service": unit}
+    return {unit: _unit(unit, what, command, silo.name, f"{silo.name}/state", (), list(silo.config.values()))}
 
 
-def _unit(what: str, command: str, name: str, fixed: tuple[str, ...], kind: str, told: list[object]) -> str:
+def _unit(
+    unit: str, what: str, command: str, name: str, written: str, fixed: tuple[str, ...], told: list[object]
+) -> str:
     home = f"{PLACE}/{name}"
-    variables = "\n".join(f"Environment={key}={value}" for key, value in environment(home).items())
-    read_only = " ".join(f"{home}/{file}" for file in fixed)
+    variables = "\n".join(f"Environment={key}={value}" for key, value in environment(f"{PLACE}/{written}").items())
+    places = " ".join(f"-{home}/{file}" for file in fixed)  # "-": where it is there
+    read_only = f"ReadOnlyPaths={places}\n" * bool(fixed)
     homes = any(path.startswith(("/home/", "/root/")) for path in paths(dict(enumerate(map(str, told)))))  # type: ignore[arg-type]
-    return f"""[Unit]
+    return f"""# As root, in this folder (docs/install-systemd.md):
+#   install -o root -g root -m 644 {unit} /etc/systemd/system/
+#   systemctl daemon-reload; systemctl enable --now {unit}
+
+[Unit]
 Description=feduca: {what}
 Wants=network-online.target time-sync.target
 After=network-online.target time-sync.target
@@ -39,7 +48,7 @@ ExecStart={command}
 User=feduca
 Group=feduca
 WorkingDirectory={home}
-StateDirectory=feduca/{name}
+StateDirectory=feduca/{written}
 StateDirectoryMode=0700
 UMask=0077
 {variables}
@@ -47,15 +56,14 @@ Restart=always
 RestartSec=10
 KillMode=mixed
 TimeoutStopSec=30
-MemoryMax={MEMORY[kind]}
+MemoryMax={MEMORY["server" if fixed else "silo"]}
 TasksMax=1024
 LimitNOFILE=65536
 LimitCORE=0
 
-# Of the file system only StateDirectory can be written, and of that not what never changes while the program runs.
+# Of the file system only StateDirectory can be written, and of that not what is ReadOnlyPaths.
 ProtectSystem=strict
-ReadOnlyPaths={read_only}
-ProtectHome={"read-only" if homes else "yes"}
+{read_only}ProtectHome={"read-only" if homes else "yes"}
 PrivateTmp=yes
 PrivateDevices=yes
 NoNewPrivileges=yes
