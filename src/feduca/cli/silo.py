@@ -92,11 +92,18 @@ def leave(
     """Leave the federation for good. The server never asks this silo again in this run."""
     mine = _mine(folder)
     if not yes:
-        typer.confirm(f"Let {mine.name} leave for good?", abort=True)
+        _sure(f"Let {mine.name} leave for good?")
     _word(mine, "leave", ": ".join(filter(None, ("erase" if erase else "", reason))))
     typer.echo(f"{mine.name} says so with its next answer")
     if erase:
         typer.echo("what it added to sums of secure aggregation stays in them: the server cannot take it out")
+
+
+def _sure(question: str) -> None:
+    """Go on only if the operator says yes."""
+    if not typer.confirm(question):
+        typer.echo("nothing has changed")
+        raise typer.Exit(1)
 
 
 def approve(
@@ -123,14 +130,14 @@ def approve(
         typer.echo(approval.difference(mine.path, content) or "no file of it differs from the approved app")
         seen = approval.fingerprint(content)
         if not yes:
-            typer.confirm(f"Let {mine.name} run app {seen[:12]} on its data?", abort=True)
+            _sure(f"Let {mine.name} run app {seen[:12]} on its data?")
         approval.approve(mine.path, content)
         typer.echo(f"{mine.name} runs app {seen[:12]} from the next message on")
     if asked is not None:
         typer.echo(consent.difference(mine.path, asked) or "none of its settings differs from the approved ones")
         what = f"in run {asked.run}" if asked.run else "with these settings"
         if not yes:
-            typer.confirm(f"Let {mine.name} work {what}?", abort=True)
+            _sure(f"Let {mine.name} work {what}?")
         consent.approve(mine.path, asked)
         typer.echo(f"{mine.name} works {what} from the next message on")
 

@@ -31,6 +31,10 @@ def bundle(app: Path) -> bytes:
     """The app in folder `app` as Flower sends it to silos; the same files always give the same bytes."""
     from flwr.cli.build import build_fab_from_disk
 
+    if not (app / "pyproject.toml").is_file():
+        raise InputError(
+            f"{app} is no Flower app: it has no pyproject.toml; give the app of the server's folder (server/app), or a .fab file"
+        )
     with warnings.catch_warnings():  # Flower's own, about its use of pathspec
         warnings.simplefilter("ignore", DeprecationWarning)
         return build_fab_from_disk(app)

@@ -193,3 +193,15 @@ def test_there_is_nothing_to_export_before_a_decision_and_nothing_of_a_strangers
     assert not (tmp_path / "model").exists()
     path.write_bytes(whole)
     assert kept.export(node.silo, tmp_path / "model").models["silo-0"]["theta"].shape == (4,)
+
+
+def test_a_no_changes_nothing_and_a_folder_that_is_no_app_gets_a_line(worked, tmp_path):
+    silo = str(worked.silo)
+    answer = CliRunner().invoke(cli, ["silo", "leave", silo], input="n\n")
+    assert (answer.exit_code, answer.output.splitlines()[-1]) == (1, "nothing has changed")
+    assert not (worked.silo / "state" / "leave").exists()
+    answer = CliRunner().invoke(cli, ["silo", "approve", silo, "--app", str(tmp_path / "elsewhere"), "--yes"])
+    assert answer.exit_code != 0
+    (tmp_path / "empty").mkdir()
+    answer = CliRunner().invoke(cli, ["silo", "approve", silo, "--app", str(tmp_path / "empty"), "--yes"])
+    assert "is no Flower app: it has no pyproject.toml" in str(answer.exception)
