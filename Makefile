@@ -25,7 +25,7 @@ demo: install
 	$(BIN)/feduca compare
 
 test: install lint browser
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 test-fast: install
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
