@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -45,7 +46,8 @@ class Log:
                 text = _CODES.sub("", line.decode("utf-8", "replace")).rstrip()
                 when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 self._file.emit(logging.makeLogRecord({"msg": f"{when} {text}".rstrip()}))
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take
+            self._file.close()
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
