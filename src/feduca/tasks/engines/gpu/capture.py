@@ -6,7 +6,8 @@ and for the first so many (`width`), of which somebody still has steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -80,6 +81,35 @@ def captured(
         for _ in range(unroll):
             step()
     return graph
+
+
+class Branch:
+    """Kernels beside those of the current stream: a branch of the graph that is being recorded, until `join`."""
+
+    def __init__(self, on_gpu: bool):
+        self.stream = _beside() if on_gpu else None
+        self.held: list[object] = []
+
+    @contextmanager
+    def __call__(self, *read: object) -> Iterator[None]:
+        """What is launched here starts after all that was launched before. `read` is what it reads: kept, or the current
+        stream would write into that memory as soon as nobody else refers to it."""
+        if self.stream is not None:
+            self.held += read
+            self.stream.wait_stream(torch.cuda.current_stream())
+        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            yield
+
+    def join(self) -> None:
+        """What the current stream is given from here on starts after the branch."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+            self.held.clear()
+
+
+@cache
+def _beside() -> torch.cuda.Stream:
+    return torch.cuda.Stream()
 
 
 @cache

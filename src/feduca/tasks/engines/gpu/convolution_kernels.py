@@ -19,6 +19,8 @@ Importing this module needs Triton. The kernels are launched only on CUDA tensor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -271,18 +273,22 @@ def backpropagate(
     into: tuple[Tensor, Tensor],
     below: bool,
     unpooled: bool | None = None,
+    beside: Callable[..., AbstractContextManager[object]] = lambda *read: nullcontext(),
 ) -> Tensor | None:
     """From the gradient `d` at the pooled output: filters' and bias's into `into`, and the input's if `below`.
 
-    `unpooled` chooses the way (see the module's first lines); without it, the one that was faster for such a shape.
+    `unpooled` chooses the way (see the module's first lines); without it, the one that was faster for such a shape. Nothing
+    that follows in a step needs `into` but its end: it is computed `beside` the rest (capture.Branch).
     """
     if unpooled is None:
         unpooled = UNPOOL[shape.channels >= MANY]
     if unpooled:
         dense = unpool(d, winner, shape, border=below)
-        fold(*filter_unpooled(x, dense, shape, precision), *into)
+        with beside(x, dense):
+            fold(*filter_unpooled(x, dense, shape, precision), *into)
         return input_unpooled(dense, w, shape, precision) if below else None
-    fold(*filter_masked(x, d, winner, shape, precision), *into)
+    with beside(x, d, winner):
+        fold(*filter_masked(x, d, winner, shape, precision), *into)
     return input_masked(d, winner, w, shape, precision) if below else None
 
 

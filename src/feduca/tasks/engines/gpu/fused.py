@@ -19,7 +19,7 @@ from feduca.tasks.data.batches import Plan
 from feduca.tasks.data.pool import Pool
 from feduca.tasks.engines.gpu import convolution_kernels as kernels
 from feduca.tasks.engines.gpu import step_kernels
-from feduca.tasks.engines.gpu.capture import Graphs
+from feduca.tasks.engines.gpu.capture import Branch, Graphs
 from feduca.tasks.engines.gpu.convolution_kernels import ConvShape
 from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.engines.optimisers import hyper
@@ -190,6 +190,7 @@ class Trainer:
         self.x = empty(clients, batch, *sizes, dtype=dtype)
         self.y = empty(clients, batch, dtype=torch.int64)
         self.unroll = max(n for n in range(1, unroll + 1) if steps % n == 0)
+        self.branch = Branch(examples.is_cuda)
         self.graphs = Graphs(self.step, self.step_number, self.unroll)
 
     def run(
@@ -217,6 +218,7 @@ class Trainer:
         x, y = self.x[first], self.y[first]
         step_kernels.gather(self.examples, self.labels, self.index, self.codes, self.step_number, x, y, net.across)
         self._backward(weights, *self._forward(net, weights, x))
+        self.branch.join()
         step_kernels.descend(
             [self.gradient[first]], [self.flat[first]], self.hyper[first], self.sizes, self.step_number, self.parts[first],
             clip=self.clip, anchors=None if self.anchor is None else [self.anchor[first]],
@@ -263,8 +265,9 @@ class Trainer:
             name, shape, x, matrix, winner = convolved[i]
             into = (self._view(f"{name}.weight", gradient), self._view(f"{name}.bias", gradient))
             below = kernels.backpropagate(
-                x, d.view(winner.shape), winner, matrix, shape, self.precision, into=into, below=i > 0
-            )
+                x, d.view(winner.shape), winner, matrix, shape, self.precision,
+                into=into, below=i > 0, beside=self.branch,
+            )  # fmt: skip
             d = d if below is None else below
 
 
