@@ -102,7 +102,7 @@ class Branch:
 
     def join(self) -> None:
         """What the current stream is given from here on starts after the branch."""
-        if self.stream is not None:
+        if self.stream is not None and self.held:
             torch.cuda.current_stream().wait_stream(self.stream)
             self.held.clear()
 
