@@ -248,6 +248,46 @@ def test_chance_is_as_loud_in_all_parts_of_a_model():
     assert np.sqrt((cosines**2).mean() * short.shape[1]) == pytest.approx(1, rel=0.1)
 
 
+def test_sketches_are_long_enough_for_the_small_answers_of_long_models(monkeypatch):
+    """Late in training honest cosines are about -0.03, as on Fashion-MNIST: a tenth of that must not be what a sketch adds."""
+    size, silos = 150_000, 6
+
+    def lost():
+        work, rng, found, history = Work(), stream(0, "late"), 0, {}
+        x = rng.normal(size=size)
+        for t in range(1, 31):
+            step = rng.normal(size=size)
+            noise = rng.normal(size=(silos, size))
+            d = noise if t == 1 else noise - 0.022 * step  # a cosine of -0.022
+            one = np.full(silos, 1 / silos)
+            told = Announcements("r", t, np.arange(silos), x + step, one, one, np.ones(1), LocalSpec())
+            reports = replace(silent(told, JOINED, "", 3), theta=models(told, told.clients) + d)
+            history = work.judge(history, told, reports, reports.joined, 0)
+            found += (limited(history, silos) > 0).sum()
+            x = x + step
+        return found
+
+    assert lost() == 0
+    monkeypatch.setattr("feduca.trust.work.LENGTH", 2048)
+    assert lost() > 0
+
+
+def test_a_run_whose_sketches_had_another_length_goes_on(monkeypatch):
+    monkeypatch.setattr("feduca.trust.work.LENGTH", 128)
+    _, history, past = play(Work(), Bowls(), FAKES["nothing"], rounds=5)
+    assert history["work_told"].shape == (SILOS, 100)  # three entries to a sum
+    monkeypatch.undo()
+    x, work = np.ones(SIZE), Work()
+    for t in (6, 7):
+        told = asked(x, t, sent_instead(history, past, t))
+        reports = replace(silent(told, JOINED, "", 3), theta=models(told, told.clients) + Bowls().update(x))
+        history = work.judge(history, told, reports, reports.joined, 0)
+        past, x = kept(history, past, t, x), x + 0.1
+    assert history["work_told"].shape == (SILOS, SIZE)
+    assert limited(history, SILOS)[-1]  # what it has lost stays lost
+    assert (history["work_lapses"][:-1] == 0).all()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # In a run
 
