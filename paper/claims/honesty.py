@@ -8,31 +8,36 @@ from typing import Any
 from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import FAILS, HOLDS, Difference
-from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
+from paper.claims.judging import Missing, Seen, Summaries, Verdict, caveats
 from paper.claims.look import pct
+from paper.tables import Cell
 
-TASK = "; on the quickstart task, `feduca audit`"
-TRUTHFUL, TEN = (look.at("misreporting", inflation=level) for level in ("0", "10"))
+DECIDES = {"reported": "the threshold it reports", "true": "its true one"}
+
+
+def _inflated(summaries: Summaries, percent: str) -> Cell:
+    return look.need(summaries, "misreporting", inflation=percent)
 
 
 def collapse(summaries: Summaries) -> Verdict:
-    truthful, cell = TRUTHFUL(summaries), TEN(summaries)
+    truthful, cell = (_inflated(summaries, percent) for percent in ("0", "10"))
     bounds = {look.shares: 0.05, look.accuracy: paper.CHANCE + 0.02}
     word = compare.every(
         compare.no_more(compare.difference(of(cell), compare.exact(bound))) for of, bound in bounds.items()
     )
     fewer, worse = (100 * compare.difference(of(cell), of(truthful)).value for of in bounds)
     ours = f"ours {pct(look.share(cell))} participation, {pct(look.accuracy(cell).mean)} accuracy"
-    return Verdict(word, f"{ours}; against truthful {fewer:+.1f} and {worse:+.1f} points{said_of(cell)}")
+    return Verdict(word, f"{ours}; against truthful {fewer:+.1f} and {worse:+.1f} points{caveats(cell)}")
 
 
 def infeasible(summaries: Summaries) -> Seen:
-    cell = TEN(summaries)
-    called, truthful = (look.entry(c, "fallbacks") / look.entry(c, "rounds") for c in (cell, TRUTHFUL(summaries)))
-    words = f"of half of the rounds: the fallback was called in {pct(called)} of them, truthful {pct(truthful)}"
-    if cell.get("short_share") is not None:
-        words += f"; {pct(cell['short_share'])} of the demands were not met in full"
-    return Seen({"off by": Difference(called - 0.5, 0.05)}, [cell], beside=f" {words}")
+    """In how many rounds the fallback was called, which an assumed error of five points compares with half of them."""
+    cells = [_inflated(summaries, percent) for percent in ("10", "0")]
+    called, truthful = (look.entry(cell, "fallbacks") / look.entry(cell, "rounds") for cell in cells)
+    said = f" of half of the rounds: the fallback was called in {pct(called)} of them, truthful {pct(truthful)}"
+    if cells[0].get("short_share") is not None:
+        said += f"; {pct(cells[0]['short_share'])} of the demands were not met in full"
+    return Seen({"off by": Difference(called - 0.5, 0.05)}, behind=said + caveats(cells[0]))
 
 
 def _audit(summaries: Summaries) -> Mapping[str, Any]:
@@ -42,20 +47,16 @@ def _audit(summaries: Summaries) -> Mapping[str, Any]:
     return found
 
 
-def _alone(decide_by: str, by: str) -> Case:
-    def see(summaries: Summaries) -> Seen:
-        rows = [r for r in _audit(summaries)["alone"] if (r["kind"], r["decide_by"]) == ("inflate", decide_by)]
-        if not rows:
-            raise Missing(f"audit of a single silo that inflates and decides by its {decide_by} threshold")
-        own = {f"{100 * row['share']:.0f} %": _change(row) for row in rows}
-        return Seen(own, about="change of its own accuracy in points, inflating by ", beside=TASK)
-
-    return Case(see, lambda change: compare.positive(-change), {"by": by})
-
-
-def _change(row: Mapping[str, Any]) -> Difference:
+def alone(summaries: Summaries, decide_by: str) -> dict[str, Difference]:
     """What a deviator's own accuracy changes by, over all cases audited (silos and seeds)."""
-    return Difference(row["own"]["mean"], max(compare.LEAST, compare.t95(row["cases"] - 1) * row["own"]["stderr"]))
+    rows = [r for r in _audit(summaries)["alone"] if (r["kind"], r["decide_by"]) == ("inflate", decide_by)]
+    if not rows:
+        raise Missing(f"audit of a single silo that inflates and decides by its {decide_by} threshold")
+
+    def change(row: Mapping[str, Any]) -> Difference:
+        return Difference(row["own"]["mean"], max(compare.LEAST, compare.t95(row["cases"] - 1) * row["own"]["stderr"]))
+
+    return {f"{100 * row['share']:.0f} %": change(row) for row in rows}
 
 
 def truth(summaries: Summaries) -> Verdict:
@@ -64,10 +65,8 @@ def truth(summaries: Summaries) -> Verdict:
     if not found:
         raise Missing("audit of best responses")
     honest = sum(case["truthful"] == audit["silos"] for case in found)
-    word = HOLDS if honest == len(found) else FAILS
-    return Verdict(word, f"everybody's best response is the truth in {honest} of {len(found)} seeds{TASK}")
+    said = f"everybody's best response is the truth in {honest} of {len(found)} seeds"
+    return Verdict(HOLDS if honest == len(found) else FAILS, f"{said}; on the quickstart task, `feduca audit`")
 
 
-CASES = {
-    "alone": [_alone("reported", "the threshold it reports"), _alone("true", "its true one")],
-}
+WORDS = {"alone": lambda decide_by: {"by": DECIDES[decide_by]}}
