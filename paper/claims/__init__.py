@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paper.claims import accuracy, compare, cost, discrepancy, honesty, mechanism, participation, splits, views
+from paper.claims import accuracy, compare, cost, discrepancy, mechanism, misreporting, participation, splits, views
 from paper.claims.compare import ALL_WORDS, NONE, UNDECIDED, UNDER, UNTESTED, WORDS
 from paper.claims.judging import PROOF, READINGS, RULES, SILENT, Claim, Judge, Summaries, Verdict
 from paper.claims.look import pct
@@ -26,7 +26,7 @@ __all__ = ["ALSO", "CLAIMS", "ROWS", "SECTIONS", "Claim", "Summaries", "Verdict"
 ALSO = ("audit", "cross", "readings")  # summaries that judges read besides those of the studies
 
 ROWS: dict[str, list[list[Any]]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
-PARTS = (accuracy, participation, mechanism, discrepancy, honesty, splits, cost)
+PARTS = (accuracy, participation, mechanism, discrepancy, misreporting, splits, cost)
 
 
 def _claims(by: str, where: str, text: str, criterion: str, row: views.Row | None = None) -> list[Claim]:
