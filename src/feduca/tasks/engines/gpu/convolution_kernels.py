@@ -270,15 +270,12 @@ def backpropagate(
     *,
     into: tuple[Tensor, Tensor],
     below: bool,
-    unpooled: bool | None = None,
 ) -> Tensor | None:
     """From the gradient `d` at the pooled output: filters' and bias's into `into`, and the input's if `below`.
 
-    `unpooled` chooses the way (see the module's first lines); without it, the one that was faster for such a shape.
+    Of the two ways (see the module's first lines) the one that was faster for such a shape.
     """
-    if unpooled is None:
-        unpooled = UNPOOL[shape.channels >= MANY]
-    if unpooled:
+    if UNPOOL[shape.channels >= MANY]:
         dense = unpool(d, winner, shape, border=below)
         fold(*filter_unpooled(x, dense, shape, precision), *into)
         return input_unpooled(dense, w, shape, precision) if below else None
