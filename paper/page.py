@@ -17,7 +17,7 @@ from paper.claims import ALSO, Summaries, register
 from paper.claims.look import where
 from paper.commands import ON_GPU, commands, console, not_run, to_run
 from paper.figures import drawings
-from paper.seen import sentence
+from paper.sentences import sentence
 from paper.tables import markdown, table
 from paper.writer import main
 

@@ -52,7 +52,6 @@ SEEDS = 3  # that is all
 FINALISTS, ALIKE = 4, 2  # how many of those go on to CIFAR-10, at most so many of one check and threshold
 TODAY = {"check": "fitted", "threshold": "previous-weight", "schedule": "lagged", "start": "random"}
 SEARCHED = ("fmnist", "mixtures")
-PARTS = ("fmnist", "mixtures", "baselines", "controls", "cifar10", "cifar10-mixtures", "screening")
 NOT_YET = "*Not run yet.*"
 
 Labels = tuple[tuple[str, str], ...]

@@ -8,6 +8,8 @@ import pytest
 
 from feduca.cli import main as cli
 
+FAST = ["--rounds", "2", "--set", "local.epochs=1", "--set", "utility.check_every=0"]  # what keeps a run short
+
 
 def feduca(*args: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""

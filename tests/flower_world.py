@@ -7,7 +7,9 @@ there is what they wait for; nothing here measures time.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from feduca.flower import approval, control, deploy
 from feduca.flower import folder as folders
-from feduca.flower.processes import Process, free_ports, supervise
+from feduca.flower.processes import Process, descendants, free_ports, supervise
 from feduca.recipes.schema import load
 from feduca.runs.directory import without_none
 
@@ -93,6 +95,15 @@ class World:
     def start_superlink(self) -> None:
         self.superlink = deploy.start_superlink(self.server)
         deploy.wait_until_reachable(self.server, self.superlink)
+
+    def kill_server_app(self) -> None:
+        """As a crash would: the process that plays the rounds, not the SuperLink that started it."""
+        assert self.superlink is not None
+        for pid, _ in descendants(self.superlink.pid):
+            if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                return
+        raise AssertionError("no server app to kill")
 
     def start_silo(self, name: str) -> None:
         """Under the supervisor, which starts it again whenever it ends; `nodes` has the process that runs now."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from feduca.core.rng import stream
@@ -94,6 +97,20 @@ def _score(theta: Floats, x: Floats, y: Floats) -> tuple[float, float]:
     z = x @ theta
     loss = np.logaddexp(0, z) - y * z
     return float(((z > 0) == (y > 0)).mean()), float(loss.mean())
+
+
+@dataclass
+class NumpyApp:
+    """What a federated app offers: a recipe, and this task at the server and at every silo."""
+
+    recipe: Any
+    silos: int = 3
+
+    def server(self, config: Any) -> NumpyTask:
+        return NumpyTask(self.silos)
+
+    def silo(self, name: str, index: int, config: Any) -> NumpyTask:
+        return NumpyTask(self.silos)
 
 
 class Merged:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -23,6 +23,11 @@ from feduca.types import Announcements, LocalSpec
 
 NODE = 11
 RECIPE = {"name": "t", "rounds": 9, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 2}}
+
+
+SECRET = np.array([3.14159, 2.71828, 1.41421, 1.73205])  # what a thief sends
+MODEL = SECRET.tobytes()
+WORD = "Mrs Example, born 1950"
 
 
 class SuperNode:
@@ -124,3 +129,28 @@ def announcement(round: int, theta: np.ndarray, run: str = "run-1", local: Local
     one = np.array([0.3])
     asked = Announcements(run, round, np.array([0]), theta, one, one, np.ones(1), local or LocalSpec(2, 5))
     return codec.announcement(asked, "silo-0")
+
+
+def training(round: int, run: str = "run-1", **local: Any) -> RecordDict:
+    """The message that asks for a round; `local` are settings of the training."""
+    asked = LocalSpec(**{"epochs": 2, "batch_size": 5, **local}) if local else None
+    return announcement(round, np.zeros(4), run, asked)
+
+
+def thief(message: Message, context: Context) -> Message:
+    """An app that was approved and heeds nothing: it sends a model and what it read, as if the silo had joined."""
+    said = dict(message.content["announcement"]) if "announcement" in message.content else {}
+    words = {
+        "protocol": 1,
+        "status": "joined",
+        "word": WORD,
+        **{k: v for k, v in said.items() if k in ("run", "round")},
+    }
+    return Message(
+        RecordDict({"report": ConfigRecord(words), "theta": ArrayRecord({"theta": Array(SECRET)})}), reply_to=message
+    )
+
+
+def only_the_decision(sent: bytes) -> bool:
+    """Whether nothing left but that the silo declined."""
+    return b"declined: policy" in sent and MODEL not in sent and WORD.encode() not in sent and b"silo-0" not in sent

@@ -11,46 +11,48 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paper.claims import accuracy, cost, discrepancy, figures, honesty, mechanism, participation, splits
+from paper.claims import accuracy, compare, cost, discrepancy, mechanism, misreporting, participation, splits, views
 from paper.claims.compare import ALL_WORDS, NONE, UNDECIDED, UNDER, UNTESTED, WORDS
-from paper.claims.judging import PROOF, READINGS, RULES, SILENT, Case, Claim, Summaries, Verdict
+from paper.claims.judging import PROOF, READINGS, RULES, SILENT, Claim, Judge, Summaries, Verdict
+from paper.claims.look import pct
 from paper.claims.readings import tried, with_readings
 
-__all__ = ["ALSO", "CASES", "CLAIMS", "ROWS", "SECTIONS", "Claim", "Summaries", "Verdict", "register"]
+__all__ = ["ALSO", "CLAIMS", "ROWS", "SECTIONS", "Claim", "Summaries", "Verdict", "register"]
 
 ALSO = ("audit", "cross", "readings")  # summaries that judges read besides those of the studies
 
 ROWS: dict[str, list[list[Any]]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
-PARTS = (accuracy, participation, mechanism, discrepancy, honesty, splits, cost)
+PARTS = (accuracy, participation, mechanism, discrepancy, misreporting, splits, cost)
 
 
-def _cases(by: str, where: str, text: str, last: str, about: Mapping[str, Any] | None = None) -> list[Case]:
-    """The cases of a row: of figures that it names, of the judge that is called as it is, or made in code."""
-    if about is None:
-        return next(part.CASES[by] for part in PARTS if by in getattr(part, "CASES", {}))
-    if "see" in about:
-        return figures.cases(about)
-    return figures.judged(
-        about, next(vars(part)[name] for part in PARTS if (name := by.replace("-", "_")) in vars(part))
-    )
-
-
-CASES: dict[str, list[Case]] = {row[0]: _cases(*row) for rows in ROWS.values() for row in rows if row[0] not in WORDS}
-
-
-def _claims(by: str, where: str, text: str, last: str, about: object = None) -> list[Claim]:
-    """The claims of a row: one per case, or one that no run decides."""
-    if by in WORDS:
-        verdict = Verdict(by, last)
+def _claims(by: str, where: str, text: str, criterion: str, row: views.Row | None = None) -> list[Claim]:
+    """The claims of a row: one for each combination of labels that the paper has a figure for, or one that no run decides."""
+    if row is None:
+        verdict = Verdict(by, criterion)
         return [Claim(where, text, SILENT if by == UNTESTED else PROOF, lambda summaries: verdict)]
-    return [
-        Claim(where.format(**case.fill), text.format(**case.fill), last.format(**case.fill), case.judge)
-        for case in CASES[by]
-    ]
+    name, shown = by.replace("-", "_"), row.get("shown", "{:.2f}")
+    part = {} if "see" in row else next(vars(part) for part in PARTS if name in vars(part))
+    of_paper = part.get("WORDS", {}).get(by, lambda **labels: {})
+    judge = partial(
+        Judge,
+        must=compare.named(row.get("must")),
+        says=row.get("says", "{}"),
+        shown=pct if shown == "percent" else shown.format,
+        fails=row.get("fails", ""),
+    )
+    found = []
+    for labels in views.each(row.get("each", {})):
+        try:
+            words = views.words(row, labels) | of_paper(**labels)
+        except KeyError:  # a method that the paper leaves out on these data
+            continue
+        see = partial(views.VIEWS[row["see"]], row, labels) if "see" in row else partial(part[name], **labels)
+        found.append(Claim(where.format(**words), text.format(**words), criterion.format(**words), judge(see)))
+    return found
 
 
 SECTIONS: dict[str, list[Claim]] = {

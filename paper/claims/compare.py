@@ -98,6 +98,11 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> float:
 # Comparators: from a difference (or, the last two, a plain number) to a word
 
 
+def undecided(ours: object) -> str:
+    """Whatever the figure is, it decides nothing."""
+    return UNDECIDED
+
+
 def positive(ours: Difference) -> str:
     """Something is larger, of no stated size."""
     return UNDECIDED if not ours.clear else HOLDS if ours.value > 0 else FAILS
@@ -145,18 +150,16 @@ def no_more(over: Difference) -> str:
     return HOLDS if over.value <= 0 else FAILS if over.clear else UNDECIDED
 
 
-def within(low: float, high: float, nearly: tuple[float, float] | None = None) -> Callable[[float], str]:
+def within(
+    least: float = -math.inf,
+    most: float = math.inf,
+    nearly_least: float | None = None,
+    nearly_most: float | None = None,
+) -> Callable[[float], str]:
     """A number lies between bounds; in direction: between wider ones."""
-    far = nearly or (low, high)
-    return lambda ours: HOLDS if low <= ours <= high else DIRECTION if far[0] <= ours <= far[1] else FAILS
-
-
-def at_least(bound: float, nearly: float | None = None) -> Callable[[float], str]:
-    return within(bound, math.inf, None if nearly is None else (nearly, math.inf))
-
-
-def at_most(bound: float, nearly: float | None = None) -> Callable[[float], str]:
-    return within(-math.inf, bound, None if nearly is None else (-math.inf, nearly))
+    low = least if nearly_least is None else nearly_least
+    high = most if nearly_most is None else nearly_most
+    return lambda ours: HOLDS if least <= ours <= most else DIRECTION if low <= ours <= high else FAILS
 
 
 def every(words: Iterable[str]) -> str:
@@ -165,22 +168,19 @@ def every(words: Iterable[str]) -> str:
     return next((word for word in (FAILS, UNDECIDED, DIRECTION) if word in found), HOLDS)
 
 
-NAMED: dict[str, Callable[[Difference], str]] = {
+NAMED: dict[str, Callable[[Any], str]] = {
     "clear": positive,
     "below": below,
     "a point less": a_point_less,
     "still": still,
     "highest": highest,
+    "size": every,  # these two beside what the paper prints for the cell: views.py says what that is
+    "level": every,
 }
 
 
-def named(must: str | Mapping[str, Any] | None) -> Callable[[Any], str]:
-    """The comparator that claims.toml says: by name, or bounds (`least`, `most`) with wider ones (`nearly`)."""
+def named(must: str | Mapping[str, float] | None) -> Callable[[Any], str]:
+    """The comparator that claims.toml says: by name, or the bounds of `within`; without one the judge gives the verdict."""
     if must is None:
-        return every  # what is seen has a verdict already
-    if isinstance(must, str):
-        return NAMED[must]
-    nearly = must.get("nearly")
-    if "least" in must and "most" in must:
-        return within(must["least"], must["most"], nearly)
-    return at_least(must["least"], nearly) if "least" in must else at_most(must["most"], nearly)
+        return every
+    return NAMED[must] if isinstance(must, str) else within(**must)

@@ -1,8 +1,8 @@
-"""What a claim, a case of it and a verdict are."""
+"""What a claim and a verdict are, and how what our runs say becomes one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from paper.claims.compare import FAILS, UNDECIDED, UNTESTED, Difference, every
 from paper.tables import Cell
 
 Summaries = Mapping[str, Any]  # by study: a list of cells (a few are one dictionary: audit)
+Comparator = Callable[[Any], str]  # from a figure to a word
 
 PROOF, SILENT = "mathematics or the protocol decides", "-"  # criteria of claims that no run is asked about
 
@@ -61,48 +62,48 @@ class Claim:
 
 @dataclass(frozen=True)
 class Seen:
-    """What our runs say: figures by place, and how to read them. `against`: figures that can only refute."""
+    """What our runs say: a figure, or figures by place, and what is said before and behind them."""
 
-    figures: Mapping[str, Any]  # a Difference or a number each; "" where there is only one
-    cells: Sequence[Cell] = ()  # that they rest on: with one seed, or from other weights than the paper's, that is said
-    about: str = ""
-    beside: str = ""
-    against: Mapping[str, Difference] = field(default_factory=dict)
-    caveats: Callable[..., str] | None = None
-    open: bool = False  # whatever the figures are, they decide nothing
+    figures: Any  # a Difference or a number, or a mapping of them
+    before: str = ""
+    behind: str = ""
+    against: Mapping[str, Difference] = field(default_factory=dict)  # figures that can only refute
+    must: Comparator | None = None  # in place of the row's, where it depends on what the paper prints for a cell
 
 
 @dataclass(frozen=True)
-class Case:
-    """One claim of a family: what is looked at, what compares it, and what its words have in place of {...}."""
+class Judge:
+    """A claim that runs decide: what is looked at, what compares it, and how it is said."""
 
-    see: Callable[[Summaries], Seen | Verdict]
-    word: Callable[[Any], str] = every
-    fill: Mapping[str, Any] = field(default_factory=dict)
+    see: Callable[[Summaries], Any]  # a Verdict, a Seen, or its figures alone
+    must: Comparator = every
+    says: str = "{}"  # the figures' place in a sentence
     shown: Callable[[float], str] = "{:.2f}".format  # of a plain number
-    if_it_fails: str = ""
+    fails: str = ""  # what is added where the claim fails
 
-    def judge(self, summaries: Summaries) -> Verdict:
+    def __call__(self, summaries: Summaries) -> Verdict:
         try:
             seen = self.see(summaries)
         except Missing as missing:
             return Verdict(UNTESTED, f"no committed {missing}")
-        found = seen if isinstance(seen, Verdict) else self._compared(seen)
-        return Verdict(UNTESTED, f"{UNDECIDED}: {found.why}") if found.word == UNDECIDED else found
+        if not isinstance(seen, Verdict):
+            seen = self._compared(seen if isinstance(seen, Seen) else Seen(seen))
+        if seen.word == UNDECIDED:
+            return Verdict(UNTESTED, f"{UNDECIDED}: {seen.why}")
+        return Verdict(seen.word, seen.why + self.fails) if seen.word == FAILS else seen
 
     def _compared(self, seen: Seen) -> Verdict:
-        word = UNDECIDED if seen.open else every(map(self.word, seen.figures.values()))
-        if any(self.word(one) == FAILS for one in seen.against.values()):
-            word = FAILS
-        listed = "; ".join(self._listed(figures) for figures in (seen.figures, seen.against) if figures)
-        if isinstance(seen.figures.get(""), Difference):
-            listed = f"{'' if seen.about else 'ours '}{listed} points"
-        caveats = (seen.caveats or said_of)(*seen.cells) if seen.cells else ""
-        fails = self.if_it_fails if word == FAILS else ""
-        return Verdict(word, f"{seen.about}{listed}{seen.beside}{caveats}{fails}")
-
-    def _listed(self, figures: Mapping[str, Any]) -> str:
-        return ", ".join(f"{name} {self._said(one)}".strip() for name, one in figures.items())
+        must = seen.must or self.must
+        figures = seen.figures if isinstance(seen.figures, Mapping) else {"": seen.figures}
+        refuted = FAILS in map(must, seen.against.values())
+        word = FAILS if refuted else every(map(must, figures.values()))
+        listed = "; ".join(
+            ", ".join(f"{name} {self._said(one)}".strip() for name, one in some.items())
+            for some in (figures, seen.against)
+            if some
+        )
+        unit = " points" if isinstance(figures.get(""), Difference) else ""
+        return Verdict(word, f"{seen.before}{self.says.format(listed + unit)}{seen.behind}")
 
     def _said(self, one: Difference | float) -> str:
         if isinstance(one, Difference):
@@ -110,8 +111,8 @@ class Case:
         return self.shown(one)
 
 
-def said_of(*chosen: Cell) -> str:
+def caveats(*cells: Cell) -> str:
     """Said where a verdict rests on single seeds, or on a model that starts otherwise than the paper's."""
-    single = "; one seed" if min(len(cell["seeds"]) for cell in chosen) == 1 else ""
-    starts = ", ".join(dict.fromkeys(filter(None, map(paper.other_start, chosen))))
+    single = "; one seed" if min(len(cell["seeds"]) for cell in cells) == 1 else ""
+    starts = ", ".join(dict.fromkeys(filter(None, map(paper.other_start, cells))))
     return single + (f"; {starts}, the paper's from ImageNet" if starts else "")

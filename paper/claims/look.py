@@ -8,20 +8,8 @@ from typing import Any
 
 from feduca.core import wording
 from paper import printed as paper
-from paper.claims.compare import (
-    CLOSE_SHARE,
-    FAILS,
-    ONE_SEED,
-    ONE_SEED_EQ1,
-    UNDECIDED,
-    Difference,
-    Figure,
-    difference,
-    every,
-    exact,
-    level,
-)
-from paper.claims.judging import Missing, Seen, Summaries, Verdict, said_of
+from paper.claims.compare import ONE_SEED, ONE_SEED_EQ1, Figure
+from paper.claims.judging import Missing, Summaries
 from paper.tables import Cell, known
 
 DATA = {"cifar10": "CIFAR-10", "fmnist": "F-MNIST", "cifar100": "CIFAR-100", "20news": "20 Newsgroups"}
@@ -37,7 +25,6 @@ BASELINES = tuple(name for name in NAMES if name != "feduca")
 COLUMNS = [(data, split) for data in ("cifar10", "fmnist", "cifar100") for split in paper.SPLITS]
 TEXT = ("20news", "0.5,1.0")
 
-Pick = Callable[[Summaries], Cell]
 Quantity = Callable[[Cell], Figure]
 
 
@@ -89,28 +76,14 @@ def need(summaries: Summaries, study: str, /, **wanted: str) -> Cell:
     return cell
 
 
-def at(study: str, /, **wanted: str) -> Pick:
-    return lambda summaries: need(summaries, study, **wanted)
-
-
 def study(data: str) -> str:
     """The study of the paper's Table 2, or the one about text."""
     return "text" if data == "20news" else "table1"
 
 
-def table(data: str, split: str, method: str) -> Pick:
+def table(summaries: Summaries, data: str, split: str, method: str) -> Cell:
     """A cell of the paper's tables of accuracies."""
-    return at(study(data), data=data, split=split, method=method)
-
-
-def best(quantity: Quantity, picks: Sequence[Pick]) -> Pick:
-    """Of several cells the one with the largest mean."""
-    return lambda summaries: max((pick(summaries) for pick in picks), key=lambda cell: quantity(cell).mean)
-
-
-def rivals(data: str, split: str) -> list[Pick]:
-    """The baselines that the paper has on this data."""
-    return [table(data, split, method) for method in BASELINES if (data, "0.5,1.0", method) in paper.ACCURACY]
+    return need(summaries, study(data), data=data, split=split, method=method)
 
 
 def entry(cell: Cell, key: str) -> Any:
@@ -171,75 +144,7 @@ def _assumed(cell: Cell) -> float:
 
 def printed(data: str, split: str, method: str) -> Figure:
     """The paper's accuracy, over its three seeds."""
-    mean, std = paper.ACCURACY[data, split, method]
-    return Figure(mean, std, 3)
-
-
-def unknown(*chosen: Cell) -> str:
-    """What is said of cells whose participation is looked at, also where several seeds' spread was not recorded."""
-    several = min(len(cell["seeds"]) for cell in chosen) > 1
-    unrecorded = several and any(shares(cell).std is None for cell in chosen)
-    return said_of(*chosen) + ("; spread over seeds not recorded" if unrecorded else "")
-
-
-def caveats_of(quantity: Quantity) -> Callable[..., str]:
-    return unknown if quantity is shares else said_of
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is seen
-
-
-def gap(
-    quantity: Quantity, ahead: Pick, behind: Pick, beside: Callable[[Summaries], str] = lambda summaries: ""
-) -> Any:
-    """How much more one cell has than another."""
-
-    def see(summaries: Summaries) -> Seen:
-        pair = ahead(summaries), behind(summaries)
-        first, second = map(quantity, pair)
-        whose = f" ({NAMES[pair[1]['method']]})" if pair[0]["method"] != pair[1]["method"] in NAMES else ""
-        both = f": {pct(first.mean)} against {pct(second.mean)}{whose}{beside(summaries)}"
-        return Seen({"": difference(first, second)}, pair, beside=both, caveats=caveats_of(quantity))
-
-    return see
-
-
-def off(
-    quantity: Quantity, pick: Pick, theirs: Figure, beside: Callable[[Summaries], str] = lambda summaries: ""
-) -> Any:
-    """How far a cell's figure is from one that the paper gives."""
-
-    def see(summaries: Summaries) -> Seen:
-        cell = pick(summaries)
-        ours = quantity(cell)
-        spread = "" if ours.std is None else f" (± {100 * ours.std:.1f})"
-        about = f"ours {pct(ours.mean)}{spread}{beside(summaries)}, off by "
-        other = quantity is accuracy and paper.other_start(cell) != ""  # says nothing of the paper's model's level
-        return Seen({"": difference(ours, theirs)}, [cell], about, caveats=caveats_of(quantity), open=other)
-
-    return see
-
-
-def leads(summaries: Summaries, quantity: Quantity, ahead: str, behind: str) -> dict[str, Difference]:
-    """By column of the paper's Table 2: how much more one method has than another."""
-    return {name: difference(quantity(a), quantity(b)) for name, (a, b) in columns(summaries, ahead, behind)}
-
-
-def both(pick: Pick, theirs: Figure, part: float) -> Callable[[Summaries], Verdict]:
-    """The verdict on an accuracy and a participation that the paper gives together, and which of them is off."""
-
-    def see(summaries: Summaries) -> Verdict:
-        cell = pick(summaries)
-        words = {
-            "accuracy": UNDECIDED if paper.other_start(cell) else level(difference(accuracy(cell), theirs)),
-            "participation": level(difference(shares(cell), exact(part)), CLOSE_SHARE),
-        }
-        missed = " and ".join(name for name, word in words.items() if word == FAILS)
-        said = f"ours {pct(share(cell))} participation, {pct(accuracy(cell).mean)} accuracy"
-        return Verdict(every(words.values()), f"{said}{missed and f'; off: {missed}'}{said_of(cell)}")
-
-    return see
+    return Figure(*paper.ACCURACY[data, split, method], 3)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -260,3 +165,9 @@ def block(values: Sequence[float | None], first: int, last: int) -> Figure:
     if len(found) < 2:
         raise Missing(f"values in rounds {first} to {last}")
     return Figure(statistics.fmean(found), statistics.stdev(found), len(found))
+
+
+def blocks(cell: Cell, key: str, *spans: tuple[int, int]) -> list[Figure]:
+    """A quantity over several blocks of rounds of a run of full length."""
+    values = curve(cell, key)
+    return [block(values, *span) for span in spans]

@@ -11,19 +11,17 @@ import numpy as np
 from paper import printed as paper
 from paper.claims import compare, look
 from paper.claims.compare import DIRECTION, FAILS, HOLDS, UNDECIDED, Difference
-from paper.claims.judging import Case, Missing, Seen, Summaries, Verdict, said_of
+from paper.claims.judging import Missing, Seen, Summaries, Verdict, caveats
 from paper.claims.look import DATA, pct
 from paper.tables import Cell
 
 PEAK = ("0.5", "1")  # where the paper has both peaks
-SUMMARIES = {"mean": "mean over rounds", "top50": "mean of the 50 largest", "top25": "mean of the 25 largest"}
+SUMS = {"mean": "mean over rounds", "top50": "mean of the 50 largest", "top25": "mean of the 25 largest"}
 
 
-def _change(low: str, high: str) -> Difference:
-    """What the paper's participation changes by between two deltas."""
-    return compare.difference(
-        compare.exact(paper.DELTA_PARTICIPATION[high]), compare.exact(paper.DELTA_PARTICIPATION[low])
-    )
+def _sized(ours: Difference, low: float, high: float) -> str:
+    """The word for a change in participation, beside that from `low` to `high` in the paper."""
+    return compare.sized(ours, compare.difference(compare.exact(high), compare.exact(low)), compare.CLOSE_SHARE)
 
 
 def _deltas(summaries: Summaries) -> dict[str, Cell]:
@@ -35,16 +33,15 @@ def _deltas(summaries: Summaries) -> dict[str, Cell]:
 
 def delta_peak(summaries: Summaries) -> Verdict:
     """The higher of .5 and 1 against both ends, with the paper's heights, and against everything else."""
-    found = _deltas(summaries)
+    found, theirs = _deltas(summaries), paper.DELTA_PARTICIPATION
     inside = max((found[delta] for delta in PEAK), key=look.share)
     above = {end: compare.difference(look.shares(inside), look.shares(found[end])) for end in ("0.01", "1000")}
-    word = compare.every(compare.sized(one, _change(end, "1"), compare.CLOSE_SHARE) for end, one in above.items())
-    others = [
-        compare.difference(look.shares(cell), look.shares(inside)) for delta, cell in found.items() if delta not in PEAK
-    ]
-    word = FAILS if any(compare.positive(one) == HOLDS for one in others) else HOLDS if word == DIRECTION else word
+    word = compare.every(_sized(one, theirs[end], theirs["1"]) for end, one in above.items())
+    others = [cell for delta, cell in found.items() if delta not in PEAK]
+    higher = (compare.positive(compare.difference(look.shares(cell), look.shares(inside))) for cell in others)
+    word = FAILS if HOLDS in list(higher) else HOLDS if word == DIRECTION else word
     by_delta = ", ".join(f"{delta}: {pct(look.share(cell))}" for delta, cell in found.items())
-    return Verdict(word, f"participation by delta: {by_delta}{said_of(*found.values())}")
+    return Verdict(word, f"participation by delta: {by_delta}{caveats(*found.values())}")
 
 
 def _gaps(summaries: Summaries, which: str = "mean") -> dict[str, float]:
@@ -59,49 +56,36 @@ def _of_gaps(summaries: Summaries) -> list[Cell]:
     return look.cells(summaries, "jensen") or look.cells(summaries, "delta")
 
 
-def _gap_peak(which: str) -> Case:
-    def see(summaries: Summaries) -> Verdict:
-        gaps = _gaps(summaries, which)
-        above = [gaps[d] > 1.1 * max(value for delta, value in gaps.items() if delta not in PEAK) for d in PEAK]
-        listed = ", ".join(f"{delta}: {100 * value:.2f}" for delta, value in gaps.items())
-        word = HOLDS if all(above) else DIRECTION if any(above) else FAILS
-        return Verdict(word, f"in percent, by delta: {listed}{said_of(*_of_gaps(summaries))}")
-
-    return Case(see, fill={"which": SUMMARIES[which]})
+def gap_peak(summaries: Summaries, which: str) -> Verdict:
+    gaps = _gaps(summaries, which)
+    above = [gaps[d] > 1.1 * max(value for delta, value in gaps.items() if delta not in PEAK) for d in PEAK]
+    listed = ", ".join(f"{delta}: {100 * value:.2f}" for delta, value in gaps.items())
+    word = HOLDS if all(above) else DIRECTION if any(above) else FAILS
+    return Verdict(word, f"in percent, by delta: {listed}{caveats(*_of_gaps(summaries))}")
 
 
-def _gap_level(delta: str) -> Case:
-    theirs = paper.JENSEN[delta]
-
-    def see(summaries: Summaries) -> Seen:
-        ours = [100 * _gaps(summaries, which)[delta] for which in SUMMARIES]
-        about = f"ours {' / '.join(f'{value:.2f}' for value in ours)}; over the paper's: "
-        return Seen(dict(zip(SUMMARIES, np.divide(ours, theirs))), _of_gaps(summaries), about)
-
-    fill = {"delta": delta, "theirs": " / ".join(f"{value:.2f}" for value in theirs)}
-    return Case(see, compare.within(2 / 3, 3 / 2), fill)
+def gap(summaries: Summaries, delta: str) -> Seen:
+    ours = [100 * _gaps(summaries, which)[delta] for which in SUMS]
+    before = f"ours {' / '.join(f'{value:.2f}' for value in ours)}; over the paper's: "
+    return Seen(dict(zip(SUMS, np.divide(ours, paper.JENSEN[delta]))), before, caveats(*_of_gaps(summaries)))
 
 
 def gap_vanishes(summaries: Summaries, delta: str) -> Seen:
     gaps = _gaps(summaries)
-    left = gaps[delta] / (max(gaps.values()) or 1.0)
-    return Seen({"": left}, _of_gaps(summaries), beside=" of the largest is left")
+    return Seen(gaps[delta] / (max(gaps.values()) or 1.0), behind=caveats(*_of_gaps(summaries)))
 
 
-def concentrated(summaries: Summaries) -> Seen:
+def concentrated(summaries: Summaries) -> dict[str, float]:
     mean, top = _gaps(summaries), _gaps(summaries, "top25")
-    ratios = {f"{delta}:": top[delta] / mean[delta] for delta in mean if mean[delta] > 0}
-    beside = " (1 would be even, 4 all in a quarter of the rounds)"
-    return Seen(ratios, about="top-25 over mean, by delta: ", beside=beside)
+    return {f"{delta}:": top[delta] / mean[delta] for delta in mean if mean[delta] > 0}
 
 
-def binding(summaries: Summaries) -> Seen:
+def binding(summaries: Summaries) -> dict[str, Difference]:
     """How many silos lack something in the 25 rounds with the largest gaps, and how many in the others."""
     found = {c["labels"]["delta"]: c["jensen_short"] for c in look.cells(summaries, "delta") if c.get("jensen_short")}
     if not {*PEAK} <= set(found):
         raise Missing("runs of delta that say in which rounds demands were not met (jensen_short)")
-    more = {f"{d}:": Difference(found[d]["top25"] - found[d]["rest"], 0.05) for d in found if d in PEAK}
-    return Seen(more, about="more silos with slack, in points by delta: ")
+    return {f"{d}:": Difference(found[d]["top25"] - found[d]["rest"], 0.05) for d in found if d in PEAK}
 
 
 def peaks_together(summaries: Summaries) -> Verdict:
@@ -110,51 +94,41 @@ def peaks_together(summaries: Summaries) -> Verdict:
     along = compare.correlation([gaps[delta] for delta in kept], list(kept.values()))
     peaks = max(gaps, key=lambda d: gaps[d]), max(kept, key=lambda d: kept[d])
     moved = compare.difference(look.shares(found[peaks[1]]), look.shares(found[min(kept, key=lambda d: kept[d])]))
-    size = compare.sized(
-        moved, _change("0.01", "1"), compare.CLOSE_SHARE
-    )  # the paper's: from its lowest to its highest
+    size = _sized(moved, paper.DELTA_PARTICIPATION["0.01"], paper.DELTA_PARTICIPATION["1"])  # its lowest and highest
     same = HOLDS if along >= 0.5 and set(peaks) <= set(PEAK) else FAILS
     flat = f"; participation moves by {100 * moved.value:.1f} ± {100 * moved.error:.1f} points (the paper's by 24)"
-    words = f"rank correlation over delta {along:.2f}; gap largest at {peaks[0]}, participation at {peaks[1]}"
-    return Verdict(size if size in (FAILS, UNDECIDED) else same, f"{words}{'' if moved.clear else flat}")
-
-
-def _strategy(data: str, n_s: str) -> Callable[[Summaries], Cell]:
-    return look.at("strategies", data=data, n_s=n_s, schedule="lagged")
-
-
-def _kept(data: str) -> Difference:
-    """How many more clients the paper keeps with five strategies."""
-    return compare.difference(
-        compare.exact(paper.STRATEGIES[data, "5"][1]), compare.exact(paper.STRATEGIES[data, "1"][1])
-    )
+    said = f"rank correlation over delta {along:.2f}; gap largest at {peaks[0]}, participation at {peaks[1]}"
+    return Verdict(size if size in (FAILS, UNDECIDED) else same, f"{said}{'' if moved.clear else flat}")
 
 
 def diminishing(summaries: Summaries, data: str) -> Verdict:
-    row = [_strategy(data, n)(summaries) for n in ("1", "5", "10")]
+    row = [look.need(summaries, "strategies", data=data, n_s=n, schedule="lagged") for n in ("1", "5", "10")]
     first, second = (compare.difference(look.shares(b), look.shares(a)) for a, b in itertools.pairwise(row))
     less = Difference(first.value - second.value, max(first.error, second.error))
-    gained = compare.sized(first, _kept(data), compare.CLOSE_SHARE)
+    gained = _sized(first, paper.STRATEGIES[data, "1"][1], paper.STRATEGIES[data, "5"][1])
     word = compare.every((HOLDS if gained == DIRECTION else gained, compare.positive(less)))
     listed = ", ".join(pct(look.share(cell)) for cell in row)
-    return Verdict(word, f"participation for 1, 5, 10: {listed}{said_of(*row)}")
+    return Verdict(word, f"participation for 1, 5, 10: {listed}{caveats(*row)}")
 
 
-def _fit(data: str) -> Case:
-    def see(summaries: Summaries) -> Seen:
-        cell = look.find(summaries, "concavity", data=data)
-        cell = cell or look.find(summaries, "table1", data=data, split="0.5,1.0", method="feduca")
-        if cell is None:
-            raise Missing(f"run of concavity: {data}")
-        return Seen({"": look.entry(cell, "r2")}, [cell], about="ours R^2 = ")
-
-    return Case(see, compare.at_least(paper.R2[data] - 0.05, 0.5), {"data": DATA[data], "theirs": paper.R2[data]})
+def fit(summaries: Summaries, data: str) -> Seen:
+    cell = look.find(summaries, "concavity", data=data)
+    cell = cell or look.find(summaries, "table1", data=data, split="0.5,1.0", method="feduca")
+    if cell is None:
+        raise Missing(f"run of concavity: {data}")
+    must = compare.within(least=paper.R2[data] - 0.05, nearly_least=0.5)
+    return Seen(look.entry(cell, "r2"), behind=caveats(cell), must=must)
 
 
-def promise(summaries: Summaries) -> Seen:
-    apart = {name: 100 * look.entry(cell, "promise_error") for name, (cell,) in look.columns(summaries, "feduca")}
-    return Seen(apart, about="realised and promised utility apart by, in points: ")
+def promise(summaries: Summaries) -> dict[str, float]:
+    return {name: 100 * look.entry(cell, "promise_error") for name, (cell,) in look.columns(summaries, "feduca")}
 
+
+WORDS = {
+    "gap-peak": lambda which: {"which": SUMS[which]},
+    "gap": lambda delta: {"theirs": " / ".join(f"{value:.2f}" for value in paper.JENSEN[delta])},
+    "fit": lambda data: {"theirs": paper.R2[data]},
+}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Measured curves: those that a summary shows, chosen by rule (feduca/studies/curves.py)
@@ -162,14 +136,14 @@ def promise(summaries: Summaries) -> Seen:
 BUMP = 0.02  # two points of accuracy: less than that against the trend is taken for noise of the validation data
 
 
-def one_peak(values: Sequence[float]) -> bool:
+def rises_and_falls(values: Sequence[float]) -> bool:
     """Whether a curve rises to its largest value and falls from there, but for bumps."""
     top = int(np.argmax(values))
     sides = np.asarray(values[: top + 1]), np.asarray(values[top:])[::-1]
     return all(np.max(np.maximum.accumulate(side) - side) <= BUMP for side in sides)
 
 
-def best_inside(values: Sequence[float]) -> bool:
+def peaks_inside(values: Sequence[float]) -> bool:
     """Whether some weight strictly between 0 and 1 is better than both ends."""
     return max(values[1:-1]) > max(values[0], values[-1])
 
@@ -183,24 +157,21 @@ def looks_convex(grid: Sequence[float], values: Sequence[float]) -> bool:
     return bool(np.max(values - below) <= 0.05 * (max(values) - min(values)))
 
 
-def _curves(fits: Callable[[Sequence[float], Mapping[str, Any]], bool]) -> Case:
-    """A claim about the shape of curves: true of nine in ten of those shown (in direction: of most)."""
-
-    def see(summaries: Summaries) -> Seen:
-        shown = {c["data"]: c["curves"] for c in look.cells(summaries, "concavity") if c.get("curves")}
-        if not shown:
-            raise Missing("run of concavity that kept measured curves")
-        good = {DATA[str(d)]: np.mean([fits(kept["grid"], one) for one in kept["shown"]]) for d, kept in shown.items()}
-        return Seen(good, about="of the best, median and worst fits of three rounds: ")
-
-    return Case(see, compare.at_least(0.9, 0.51), shown=pct)
+def _shaped(summaries: Summaries, fits: Callable[[Sequence[float], Mapping[str, Any]], bool]) -> dict[str, float]:
+    """How many of the curves shown have a shape."""
+    shown = {c["data"]: c["curves"] for c in look.cells(summaries, "concavity") if c.get("curves")}
+    if not shown:
+        raise Missing("run of concavity that kept measured curves")
+    return {DATA[d]: float(np.mean([fits(kept["grid"], one) for one in kept["shown"]])) for d, kept in shown.items()}
 
 
-CASES = {
-    "gap-peak": [_gap_peak(which) for which in SUMMARIES],
-    "gap": [_gap_level(delta) for delta in paper.JENSEN],
-    "fit": [_fit(data) for data in paper.R2],
-    "one-peak": [_curves(lambda grid, one: one_peak(one["utility"]))],
-    "best-inside": [_curves(lambda grid, one: best_inside(one["utility"]))],
-    "convex-loss": [_curves(lambda grid, one: looks_convex(grid, one["loss"]))],
-}
+def one_peak(summaries: Summaries) -> dict[str, float]:
+    return _shaped(summaries, lambda grid, curve: rises_and_falls(curve["utility"]))
+
+
+def best_inside(summaries: Summaries) -> dict[str, float]:
+    return _shaped(summaries, lambda grid, curve: peaks_inside(curve["utility"]))
+
+
+def convex_loss(summaries: Summaries) -> dict[str, float]:
+    return _shaped(summaries, lambda grid, curve: looks_convex(grid, curve["loss"]))

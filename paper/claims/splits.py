@@ -10,11 +10,10 @@ from scipy.sparse.csgraph import connected_components
 from paper import printed as paper
 from paper.claims import look
 from paper.claims.compare import FAILS, HOLDS, Difference
-from paper.claims.judging import Case, Seen, Summaries, Verdict
-from paper.claims.look import DATA, NAMES
+from paper.claims.judging import Seen, Summaries, Verdict
+from paper.claims.look import NAMES
 from paper.tables import Cell
 
-IMAGES = ("cifar10", "fmnist", "cifar100")
 SIZES = {"cifar100": 20}  # classes of a client, where the paper says how many
 
 
@@ -53,71 +52,69 @@ def _between(cell: Cell) -> float:
 
 
 def _split(summaries: Summaries, data: str, split: str) -> Cell:
-    return look.at("splits", data=data, split=split)(summaries)
+    return look.need(summaries, "splits", data=data, split=split)
 
 
-def _disjoint(data: str) -> Case:
+def disjoint(summaries: Summaries, data: str) -> Verdict:
+    """Several groups, of as many classes as the paper says where it does."""
     size = SIZES.get(data)
-
-    def see(summaries: Summaries) -> Verdict:
-        found = {
-            s: [int(g.sum()) for g in _groups(np.asarray(_split(summaries, data, s)["train"]))] for s in paper.SPLITS
-        }
-        fits = all(len(g) > 1 and set(g) <= {size or n for n in g} for g in found.values())
-        listed = "; ".join(f"{split}: groups of {', '.join(map(str, g))} classes" for split, g in found.items())
-        whose = "" if size else "; how many groups there are is our choice"
-        return Verdict(HOLDS if fits else FAILS, f"our split, made as the paper describes it: {listed}{whose}")
-
-    sized = {"of": f" of {size}", "each": f", {size} classes each"} if size else {"of": "", "each": ""}
-    return Case(see, fill={"data": DATA[data], **sized})
+    found = {
+        split: [int(group.sum()) for group in _groups(np.asarray(_split(summaries, data, split)["train"]))]
+        for split in paper.SPLITS
+    }
+    fits = all(len(groups) > 1 and set(groups) <= {size or n for n in groups} for groups in found.values())
+    listed = "; ".join(f"{split}: groups of {', '.join(map(str, groups))} classes" for split, groups in found.items())
+    whose = "" if size else "; how many groups there are is our choice"
+    return Verdict(HOLDS if fits else FAILS, f"our split, made as the paper describes it: {listed}{whose}")
 
 
 def skew(summaries: Summaries, data: str) -> Seen:
     half, one = (_skew(_split(summaries, data, split)) for split in paper.SPLITS)
-    beside = f": mean total variation from even {half:.2f} against {one:.2f}; one draw of each"
-    return Seen({"": Difference(half - one, 0.02)}, beside=beside)
+    behind = f": mean total variation from even {half:.2f} against {one:.2f}; one draw of each"
+    return Seen(Difference(half - one, 0.02), behind=behind)
 
 
-def _in_both(about: str, of: Callable[[str], float]) -> Seen:
+def _in_both(of: Callable[[str], float]) -> dict[str, float]:
     """A figure of each split."""
-    return Seen({f"{split}:": of(split) for split in paper.SPLITS}, about=about)
+    return {f"{split}:": of(split) for split in paper.SPLITS}
 
 
 def _offers(summaries: Summaries, data: str, split: str, method: str) -> Cell:
-    return look.at("offers", study="main", data=data, split=split, method=method)(summaries)
+    return look.need(summaries, "offers", study="main", data=data, split=split, method=method)
 
 
-def differ(summaries: Summaries, data: str) -> Seen:
-    return _in_both("mean total variation: ", lambda split: _between(_split(summaries, data, split)))
+def differ(summaries: Summaries, data: str) -> dict[str, float]:
+    return _in_both(lambda split: _between(_split(summaries, data, split)))
 
 
-def able(summaries: Summaries, data: str) -> Seen:
-    def of(split: str) -> float:
-        return look.entry(_offers(summaries, data, split, "local"), "deployed_test_mean")
-
-    return _in_both("trained alone, on untouched data of its own: ", of)
+def able(summaries: Summaries, data: str) -> dict[str, float]:
+    return _in_both(lambda split: look.entry(_offers(summaries, data, split, "local"), "deployed_test_mean"))
 
 
-def worthwhile(summaries: Summaries, data: str) -> Seen:
-    about = "the shared model with everybody in minus one's own alone, in points: "
-    return _in_both(about, lambda split: 100 * look.entry(_offers(summaries, data, split, "forced"), "gain_mean"))
+def worthwhile(summaries: Summaries, data: str) -> dict[str, float]:
+    return _in_both(lambda split: 100 * look.entry(_offers(summaries, data, split, "forced"), "gain_mean"))
 
 
-def limited(summaries: Summaries, data: str) -> Seen:
-    def of(split: str) -> float:
+def limited(summaries: Summaries, data: str) -> dict[str, float]:
+    def lacks(split: str) -> float:
         alone, forced = (look.accuracy(_offers(summaries, data, split, method)).mean for method in ("local", "forced"))
         return 100 * (forced - alone)
 
-    return _in_both("points that the global model lacks if nobody joins after the first round: ", of)
+    return _in_both(lacks)
 
 
-def not_automatic(summaries: Summaries, data: str) -> Seen:
+def not_automatic(summaries: Summaries, data: str) -> dict[str, float]:
     most = {}
     for split in paper.SPLITS:
-        kept = {method: look.share(look.table(data, split, method)(summaries)) for method in look.BASELINES}
+        kept = {method: look.share(look.table(summaries, data, split, method)) for method in look.BASELINES}
         high = max(kept, key=lambda method: kept[method])
         most[f"{split}: {NAMES[high]}"] = kept[high]
-    return Seen(most, about="the most that a baseline keeps: ")
+    return most
 
 
-CASES = {"disjoint": [_disjoint(data) for data in IMAGES]}
+def _sized(data: str) -> dict[str, str]:
+    size = SIZES.get(data)
+    return {"of": f" of {size}", "each": f", {size} classes each"} if size else {"of": "", "each": ""}
+
+
+WORDS = {"disjoint": _sized}

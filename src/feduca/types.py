@@ -24,8 +24,6 @@ JOINED, DECLINED, ABSENT, REFUSED = "joined", "declined", "absent", "refused"
 NOT_ASKED = "not asked"  # this round: the server's word for whoever its cohort leaves out (core/cohort.py)
 LEFT = "left"  # for good, by its own decision (participation.Quits)
 
-SPLITS = ("train", "validation", "test")  # a silo's own data: to learn from, to decide by, to judge a claim by
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Local work

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from feduca.flower import certificates, control, deploy
 from feduca.flower import folder as folders
-from feduca.flower.processes import descendants, environment, free_port
+from feduca.flower.processes import environment, free_port
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED
 from flower_world import World, events, reasons, statuses, wait_for
 
@@ -116,14 +114,7 @@ def test_server_app_and_superlink_killed(world, monkeypatch):
     state = world.mischief("silo-0", {"2": "slow", "4": "slow"})
     deploy.submit(world.server)
     wait_for(lambda: (state / "busy-2").exists(), 300, "round 2")
-    assert world.superlink is not None
-    for pid, _ in descendants(world.superlink.pid):
-        if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
-            break
-    else:
-        raise AssertionError("no server app to kill")
-
+    world.kill_server_app()
     number = deploy.submit(world.server)  # goes on after round 1
     wait_for(lambda: (state / "busy-4").exists(), 300, "round 4")
     world.superlink.kill()

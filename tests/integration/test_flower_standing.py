@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ from feduca.cli.main import app
 from feduca.core import rounds as loop
 from feduca.federation import InProcess
 from feduca.flower import deploy
-from feduca.flower.processes import descendants
 from feduca.recipes.build import behaviour_of, build
 from feduca.recipes.schema import load
 from feduca.runs import checkpoint
@@ -55,13 +52,7 @@ def test_a_supernode_that_withholds_is_found_and_sent_nothing_new_even_if_the_se
         world.mischief("silo-2", {})
         deploy.submit(world.server)
         wait_for(lambda: (honest / "busy-5").exists(), 400, "silo-0 to train in round 5")
-        assert world.superlink is not None
-        for pid, _ in descendants(world.superlink.pid):
-            if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-                break
-        else:
-            raise AssertionError("no server app to kill")
+        world.kill_server_app()
         number = deploy.submit(world.server)  # goes on after round 4, when the silo had no standing already
         deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=1200)
         sent = {

@@ -17,7 +17,7 @@ from feduca.recipes.schema import load
 from feduca.types import DECLINED, JOINED, LEFT
 from flower_world import BASE, World, statuses
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp, NumpyTask
 from same_run import without_clocks
 
 METHODS = {
@@ -67,20 +67,13 @@ OFFERS = {
 }
 
 
-class App:
-    def __init__(self, settings):
-        self.recipe = load({**BASE, "name": "deployed"}, settings)
-
-    def server(self, config):
-        return NumpyTask(3)
-
-    def silo(self, name, index, config):
-        return NumpyTask(3)
+def app_of(settings):
+    return NumpyApp(load({**BASE, "name": "deployed"}, settings))
 
 
 def in_process(settings):
     """Records without clocks, and the final model."""
-    recipe, task = App(settings).recipe, NumpyTask(3)
+    recipe, task = app_of(settings).recipe, NumpyTask(3)
     seen: dict[str, list] = {"rounds.jsonl": [], "clients.jsonl": []}
 
     def on_round(record, clients, state):
@@ -121,7 +114,7 @@ def check_same(settings, path: Path) -> None:
 
 @pytest.mark.parametrize("settings", [*METHODS.values(), *OFFERS.values()], ids=[*METHODS, *OFFERS])
 def test_through_the_codec(settings, tmp_path):
-    app = App(settings)
+    app = app_of(settings)
     flower = client_app(app)
     nodes = {
         10 + k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}")

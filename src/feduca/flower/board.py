@@ -23,7 +23,7 @@ class Board(Listening):
 
     def answer(self, path: str, seen: str) -> tuple[str, str, bytes | None] | None:
         if path == "/":
-            script = packed("operator.js")
+            script = packed("dom.js", "live.js", "operator.js")
             page = filled("operator.html", {"STYLE": part("page.css"), "SCRIPT": script}, policy("'self'", script))
             return "text/html", "", page.encode()
         if path == "/silo.json":

@@ -96,7 +96,8 @@ def _specs(methods: tuple[str, ...], rounds: int, score: str, deployed: bool) ->
     return {name: chart.to_dict() for name, chart in charts(methods, rounds, score, deployed).items()}
 
 
-SCRIPTS = ("base.js", "charts.js", "strip.js", "answer.js", "compare.js", "silo.js", "page.js")  # one after the other
+# One after the other.
+SCRIPTS = ("dom.js", "base.js", "charts.js", "strip.js", "answer.js", "compare.js", "silo.js", "page.js")
 
 
 def render(data: Mapping[str, Any]) -> str:

@@ -17,12 +17,11 @@ from feduca.client.requests import drive
 from feduca.core import rounds as loop
 from feduca.core.utility import Quadratic
 from feduca.errors import ConfigError
-from feduca.federation import InProcess
-from feduca.federation.lockstep import together
 from feduca.recipes import build as experiment
 from feduca.recipes.schema import load
 from feduca.types import Announcements, LocalSpec, Scores
-from numpy_task import Merged, NumpyTask
+from numpy_task import NumpyTask
+from other_ways import check_other_ways
 
 SMALL = {"rounds": 6, "task.clients": 4, "local.epochs": 1, "local.batch_size": 10, "mechanism.name": "fedavg"}
 OUTSIDE = {**SMALL, "participation.rule": "accuracy", "participation.ties": "loss", "participation.against": "outside"}
@@ -207,23 +206,7 @@ def test_who_declines_learns_nothing_of_the_shared_training_and_goes_on_where_it
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddyn", "finetune"])
 def test_it_survives_snapshots_lockstep_and_silos_of_their_own(settings, method):
     offer = {"participation.quits": 3, "offer.kind": "best-mixture", "mechanism.name": method}
-    recipe = api.recipe({}, {**OUTSIDE, **offer, **settings})
-    whole = api.run(recipe, seed=1, task=NumpyTask(seed=1))
-    first, second = (experiment.build(recipe, 1, NumpyTask(seed=1)) for _ in range(2))
-    items = loop.steps(first.server, first.theta, first.task.examples, first.federation)
-    state = [next(items) for _ in range(3)][-1][2]
-    second.federation.restore(first.federation.snapshot())
-    rest = list(loop.steps(second.server, second.theta, second.task.examples, second.federation, state=state))
-    assert np.array_equal(rest[-1][2].theta, whole.theta)
-    assert list(rest[-1][1].reason) == whole.clients[-1]["reason"]
-    pair = [experiment.build(recipe, seed, NumpyTask(seed=seed)) for seed in (1, 2)]
-    loops = [loop.rounds(e.server, e.theta, e.task.examples) for e in pair]
-    finals = together(loops, [e.federation for e in pair], Merged([e.task for e in pair]))
-    assert np.array_equal(finals[0].theta, whole.theta)
-    single = experiment.build(recipe, 1, NumpyTask(seed=1))
-    apart = InProcess(single.task, experiment.behaviour_of(recipe, 1, single.task), one_at_a_time=True)
-    state = loop.play(loop.rounds(single.server, single.theta, single.task.examples), apart)
-    assert np.array_equal(state.theta, whole.theta)
+    check_other_ways(api.recipe({}, {**OUTSIDE, **offer, **settings}))
 
 
 def test_a_silo_that_comes_later_starts_its_private_model_from_what_it_is_sent():

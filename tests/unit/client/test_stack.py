@@ -19,14 +19,13 @@ from feduca.client.stack import Stack, compare, mixed_scores, true_class
 from feduca.core import rounds as loop
 from feduca.core.share import share_of
 from feduca.errors import ConfigError, DataError
-from feduca.federation import InProcess
-from feduca.federation.lockstep import together
 from feduca.mechanisms.ditto import Pulled
 from feduca.recipes import build as experiment
 from feduca.recipes.schema import load
 from feduca.tasks import build_task
 from feduca.types import Predictions, Scores
-from numpy_task import Merged, NumpyTask
+from numpy_task import NumpyTask
+from other_ways import check_other_ways
 
 STACK = {
     "rounds": 6, "task.clients": 4, "local.epochs": 1, "local.batch_size": 10, "mechanism.name": "fedavg",
@@ -198,24 +197,7 @@ def test_what_is_trained_starts_from_the_shared_model():
 
 @pytest.mark.parametrize("more", [{"offer.folds": 3}, {"offer.space": "parameters"}], ids=str)
 def test_it_survives_snapshots_lockstep_and_silos_of_their_own(more):
-    recipe = api.recipe({}, {**STACK, **more})
-    whole = api.run(recipe, seed=1, task=NumpyTask(seed=1, validation=25))
-    first, second = (experiment.build(recipe, 1, NumpyTask(seed=1, validation=25)) for _ in range(2))
-    items = loop.steps(first.server, first.theta, first.task.examples, first.federation)
-    state = [next(items) for _ in range(3)][-1][2]
-    second.federation.restore(first.federation.snapshot())
-    rest = list(loop.steps(second.server, second.theta, second.task.examples, second.federation, state=state))
-    assert np.array_equal(rest[-1][2].theta, whole.theta)
-    assert list(rest[-1][1].reason) == whole.clients[-1]["reason"]
-    pair = [experiment.build(recipe, seed, NumpyTask(seed=seed, validation=25 * seed)) for seed in (1, 2)]
-    loops = [loop.rounds(e.server, e.theta, e.task.examples) for e in pair]
-    finals = together(loops, [e.federation for e in pair], Merged([e.task for e in pair]))
-    assert np.array_equal(finals[0].theta, whole.theta)
-    single = experiment.build(recipe, 1, NumpyTask(seed=1, validation=25))
-    apart = InProcess(single.task, experiment.behaviour_of(recipe, 1, single.task), one_at_a_time=True)
-    assert np.array_equal(
-        loop.play(loop.rounds(single.server, single.theta, single.task.examples), apart).theta, whole.theta
-    )
+    check_other_ways(api.recipe({}, {**STACK, **more}), lambda seed: NumpyTask(seed=seed, validation=25 * seed))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

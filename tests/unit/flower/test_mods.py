@@ -20,7 +20,7 @@ from feduca.flower.strategy import averaged
 from feduca.recipes.schema import load
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp
 
 RECIPE = {"mechanism": {"name": "fedavg"}, "participation": {"rule": "accuracy"}}
 START = np.array([[0.0, 2.0], [-1.0, 0.0]], np.float32)
@@ -199,14 +199,9 @@ def test_fedprox_tells_fit_how_strong_its_term_is(tmp_path):
     assert {config["proximal-mu"] for config in seen} == {0.25}
 
 
-class App:
-    recipe = load({"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}, **RECIPE})
-
-    def server(self, config):
-        return NumpyTask(3)
-
-    def silo(self, name, index, config):
-        return NumpyTask(3)
+APP = NumpyApp(
+    load({"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}, **RECIPE})
+)
 
 
 def test_local_privacy_in_a_deployment(tmp_path):
@@ -218,9 +213,9 @@ def test_local_privacy_in_a_deployment(tmp_path):
         return reply
 
     mods = [look, LocalDpMod(clipping_norm=0.01, sensitivity=1e-9, epsilon=1.0, delta=0.1)]
-    flower = client_app(App(), mods=mods)
+    flower = client_app(APP, mods=mods)
     nodes = {k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}) for k in range(3)}
-    path = serve(App(), LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
+    path = serve(APP, LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
     clients = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
     assert {word for record in clients for word in record["status"]} == {JOINED, DECLINED}
     lengths = [x for record in clients for x in record["update_norm"] if x is not None]
@@ -233,4 +228,4 @@ def test_mods_that_cannot_work_are_refused_by_name():
 
     for mod in (secagg_mod, secaggplus_mod, fixedclipping_mod, adaptiveclipping_mod):
         with pytest.raises(ConfigError, match=f"mods: {mod.__name__} .*; (leave it out|use LocalDpMod)"):
-            client_app(App(), mods=[mod])
+            client_app(APP, mods=[mod])

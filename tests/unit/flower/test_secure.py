@@ -26,7 +26,7 @@ from feduca.recipes.schema import load
 from feduca.runs.lines import Lines
 from flower_world import BASE
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp, NumpyTask
 
 N = 4
 ON = {
@@ -40,15 +40,8 @@ ON = {
 REFUSALS = {**ON, "participation.rule": "accuracy", "offer.kind": "best-mixture"}
 
 
-class App:
-    def __init__(self, settings):
-        self.recipe = load({**BASE, "name": "deployed"}, settings)
-
-    def server(self, config):
-        return NumpyTask(N)
-
-    def silo(self, name, index, config):
-        return NumpyTask(N)
+def app_of(settings):
+    return NumpyApp(load({**BASE, "name": "deployed"}, settings), N)
 
 
 @dataclass
@@ -65,7 +58,7 @@ class Place:
     """A deployment folder, and its silos behind a grid. `tamper(silo, asked, reply)` is what the network does."""
 
     def __init__(self, path: Path, settings, tamper=lambda silo, asked, reply: reply):
-        self.app, self.path = App(settings), path
+        self.app, self.path = app_of(settings), path
         own = path / "own"
         own.mkdir(parents=True)
         (own / "deployed.py").write_text("# the app is in this process\n")
@@ -99,7 +92,7 @@ class Place:
 
 def in_process(settings):
     """The same run in process, client by client."""
-    recipe, task = App(settings).recipe, NumpyTask(N)
+    recipe, task = app_of(settings).recipe, NumpyTask(N)
     federation = InProcess(task, behaviour_of(recipe, 0, task), one_at_a_time=True)
     around = masked(recipe, federation, task.parameters)
     rounds = loop.rounds(make_server(recipe, 0, task), task.init(0), task.examples, evaluate=task.test)

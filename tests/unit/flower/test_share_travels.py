@@ -16,20 +16,13 @@ from feduca.recipes.build import behaviour_of, build
 from feduca.recipes.schema import load
 from feduca.types import JOINED
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp, NumpyTask
 
 BASE = {"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}, "share": ["body.*"]}
 
 
-class App:
-    def __init__(self, **settings):
-        self.recipe = load(BASE, settings)
-
-    def server(self, config):
-        return NumpyTask(3)
-
-    def silo(self, name, index, config):
-        return NumpyTask(3)
+def app_of(**settings):
+    return NumpyApp(load(BASE, settings))
 
 
 def floats(content):
@@ -39,7 +32,7 @@ def floats(content):
 
 @pytest.mark.parametrize("settings", [{}, {"mechanism.name": "ditto", "offer.kind": "best-mixture"}])
 def test_a_deployment_sends_what_is_shared_and_equals_the_simulation(tmp_path, settings):
-    app = App(**{"mechanism.name": "fedavg", "participation.rule": "accuracy", **settings})
+    app = app_of(**{"mechanism.name": "fedavg", "participation.rule": "accuracy", **settings})
     flower, sent = client_app(app), []
 
     def tamper(message, reply):
@@ -79,7 +72,7 @@ def test_a_deployment_sends_what_is_shared_and_equals_the_simulation(tmp_path, s
 
 
 def test_a_report_of_another_length_is_refused():
-    app, task = App(**{"participation.rule": "always"}), NumpyTask(3)
+    app, task = app_of(**{"participation.rule": "always"}), NumpyTask(3)
     share = share_of(["body.*"], task)
     one = build(app.recipe, 0, task)
     from feduca.core import rounds as loop

@@ -23,20 +23,13 @@ from feduca.recipes.schema import load
 from feduca.runs.rollback import roll_back
 from feduca.types import ABSENT, DECLINED, JOINED, LEFT, REFUSED, Announcements, LocalSpec
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp, NumpyTask
 
 BASE = {"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}}
 
 
-class App:
-    def __init__(self, **settings):
-        self.recipe = load(BASE, settings)
-
-    def server(self, config):
-        return NumpyTask(3)
-
-    def silo(self, name, index, config):
-        return NumpyTask(3)
+def app_of(**settings):
+    return NumpyApp(load(BASE, settings))
 
 
 def nodes(app, tmp_path, **changes):
@@ -134,7 +127,7 @@ def test_names_of_runs_cannot_leave_the_folder(silo):
 
 
 def test_a_silo_leaves_for_good_and_the_others_go_on(tmp_path):
-    app = App(rounds=5)
+    app = app_of(rounds=5)
     (tmp_path / "1").mkdir()
 
     def tamper(message, reply):
@@ -165,7 +158,7 @@ def test_what_a_leaver_sent_is_erased_if_it_asks(tmp_path, when, word):
     """From the next checkpoint on, also in the last round; no file keeps an older one. The run itself is the same."""
     from feduca.runs import checkpoint
 
-    app = App(rounds=5)
+    app = app_of(rounds=5)
     (tmp_path / "1").mkdir()
 
     def tamper(message, reply):
@@ -189,7 +182,7 @@ def test_what_a_leaver_sent_is_erased_if_it_asks(tmp_path, when, word):
 
 
 def test_a_silo_comes_later_and_one_comes_back_under_another_number(tmp_path):
-    app = App(rounds=6)
+    app = app_of(rounds=6)
     all_nodes = nodes(app, tmp_path)
     grid = LocalGrid({key: all_nodes[key] for key in (10, 11)})
 
@@ -216,7 +209,7 @@ def test_a_server_that_dies_goes_on_where_it_was(tmp_path):
     """The server is stopped in every round once; the run equals one that was never stopped."""
     from same_run import without_clocks
 
-    app = App(rounds=4)
+    app = app_of(rounds=4)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     plain = serve(app, LocalGrid(nodes(app, tmp_path / "a")), Settings(silos=3, out=str(tmp_path / "plain")))
@@ -242,13 +235,13 @@ def test_a_server_that_dies_goes_on_where_it_was(tmp_path):
 
 def federation(grid, register=None, size=4, **patience):
     return FlowerFederation(
-        grid, register or Register(), run="run-1", recipe=App().recipe.hash(), size=size, curve=3,
+        grid, register or Register(), run="run-1", recipe=app_of().recipe.hash(), size=size, curve=3,
         patience=Patience(**{"silos_s": 1.0, "poll_s": 0.01, **patience}),
     )  # fmt: skip
 
 
 def test_strangers_are_turned_away(tmp_path):
-    app, other = App(), App(rounds=9)
+    app, other = app_of(), app_of(rounds=9)
     good = nodes(app, tmp_path)
     good[20] = Node(client_app(app), {"silo": "silo-0", "folder": str(tmp_path / "x")}, name="silo-7")
     good[21] = Node(client_app(app), {"silo": "silo-1", "folder": str(tmp_path / "x")})
@@ -269,13 +262,13 @@ def test_strangers_are_turned_away(tmp_path):
 def test_the_server_hears_nothing_of_the_data(tmp_path):
     patient = "Mrs Example, born 1950-01-01, in /srv/clinic/north.csv"
 
-    class Reads(App):
+    class Reads(NumpyApp):
         def silo(self, name, index, config):
             if name == "silo-1":
                 raise DataError(patient)
             return NumpyTask(3)
 
-    app = Reads()
+    app = Reads(load(BASE))
     flower = client_app(app)
     met = federation(
         LocalGrid({k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}) for k in range(3)})

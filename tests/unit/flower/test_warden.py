@@ -13,59 +13,16 @@ from typer.testing import CliRunner
 from feduca.cli.main import app as cli
 from feduca.flower import approval, client_app, codec, consent
 from feduca.flower import policy as policies
-from feduca.flower.app import OneSilo
-from feduca.flower.silo import respond
-from feduca.flower.store import SiloStore
-from feduca.recipes.build import behaviour_of
-from feduca.types import Announcements, LocalSpec
-from numpy_task import NumpyTask
-from supernode import SuperNode, announcement
-
-SECRET = np.array([3.14159, 2.71828, 1.41421, 1.73205])
-WORD = "Mrs Example, born 1950"
-MODEL = SECRET.tobytes()
+from numpy_task import NumpyApp, NumpyTask
+from supernode import MODEL, WORD, announcement, only_the_decision, thief, training
 
 
 def feduca(*arguments):
     return CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
 
 
-def thief(message, context):
-    """An app that was approved and heeds nothing: it sends a model and what it read, as if the silo had joined."""
-    said = dict(message.content["announcement"]) if "announcement" in message.content else {}
-    words = {
-        "protocol": 1,
-        "status": "joined",
-        "word": WORD,
-        **{k: v for k, v in said.items() if k in ("run", "round")},
-    }
-    return Message(
-        RecordDict({"report": ConfigRecord(words), "theta": ArrayRecord({"theta": Array(SECRET)})}), reply_to=message
-    )
-
-
-class App:
-    def __init__(self, recipe):
-        self.recipe = recipe
-
-    def server(self, config):
-        return NumpyTask(2)
-
-    def silo(self, name, index, config):
-        return NumpyTask(2)
-
-
-@pytest.fixture
-def node(tmp_path, monkeypatch):
-    return SuperNode(tmp_path, monkeypatch)
-
-
 def honest(node, **settings):
-    return client_app(App(node.recipe.with_settings(settings)))
-
-
-def only_the_decision(sent):
-    return b"declined: policy" in sent and MODEL not in sent and WORD.encode() not in sent and b"silo-0" not in sent
+    return client_app(NumpyApp(node.recipe.with_settings(settings), 2))
 
 
 MESSAGES = [
@@ -86,15 +43,9 @@ MESSAGES = [
 
 
 def test_without_a_policy_all_is_as_ever(node):
-    sent = node.ask(*_train(1), thief)
+    sent = node.ask(training(1), thief)
     assert MODEL in sent
     assert len(node.reached) == 1
-
-
-def _train(round, run="run-1", **local):
-    return (
-        announcement(round, np.zeros(4), run, LocalSpec(**{"epochs": 2, "batch_size": 5, **local}) if local else None),
-    )
 
 
 @pytest.mark.parametrize("how", ["policy", "pause", "leave", "erase", "hours", "rounds"])
@@ -125,7 +76,7 @@ def test_what_leaves_is_the_same_for_every_reason(node):
     said = []
     for text in ("veto = true", "rounds = 0", f'hours = ["{policies.DAYS[(dt.datetime.now().weekday() + 3) % 7]}"]'):
         node.policy(text)
-        sent = node.ask(*_train(1), thief)
+        sent = node.ask(training(1), thief)
         said.append((len(sent), sent.count(b"declined: policy\n")))  # what differs is the message's number and time
     assert set(said) == {(said[0][0], 1)}
     assert said[0][0] < 1000
@@ -136,24 +87,24 @@ def test_a_pause_during_a_round_keeps_its_work_in(node):
         (node.silo / "state" / "veto").write_text("audit")
         return thief(message, context)
 
-    assert only_the_decision(node.ask(*_train(1), slow))
+    assert only_the_decision(node.ask(training(1), slow))
     assert "what the app had worked stays here" in node.log
 
 
 def test_rounds_are_counted_here_whatever_the_server_calls_them(node):
     node.policy("rounds = 2")
-    assert MODEL in node.ask(*_train(1), thief)
-    assert MODEL in node.ask(*_train(1, "another-run"), thief, run=8)
+    assert MODEL in node.ask(training(1), thief)
+    assert MODEL in node.ask(training(1, "another-run"), thief, run=8)
     for turn, run in ((1, "run-1"), (1, "a-third"), (3, "run-1")):
-        assert only_the_decision(node.ask(*_train(turn, run), thief, run=9))
+        assert only_the_decision(node.ask(training(turn, run), thief, run=9))
     assert only_the_decision(node.ask(announcement(1, np.zeros(4)), thief, "query"))  # nor what kind of message it is
     assert len(node.reached) == 2
     node.policy("rounds = 3")  # changed between rounds, it holds from the next message on
-    assert MODEL in node.ask(*_train(4), thief)
-    assert only_the_decision(node.ask(*_train(5), thief))
+    assert MODEL in node.ask(training(4), thief)
+    assert only_the_decision(node.ask(training(5), thief))
     (node.silo / "state" / "ledger.json").write_text("{}")
     with pytest.raises(SystemExit), stopped():
-        node.ask(*_train(6), thief)
+        node.ask(training(6), thief)
 
 
 class stopped:
@@ -176,7 +127,7 @@ class stopped:
 def test_a_policy_that_is_wrong_stops_the_silo(node, text, caplog):
     node.policy(text)
     with pytest.raises(SystemExit), stopped():
-        node.ask(*_train(1), thief)
+        node.ask(training(1), thief)
     said = [record.getMessage() for record in caplog.records if "this silo stops" in record.getMessage()]
     assert len(said) == 1
     assert "policy.toml" in said[0]
@@ -197,10 +148,10 @@ def test_a_recipe_cannot_override_the_rule(node, settings, text):
     """The server's settings say that the silo joins; its own policy says no, and that is all the server hears."""
     node.policy(text)
     app = honest(node, **settings)
-    first = node.ask(*_train(1), app)  # no model of its own yet: as under every rule
+    first = node.ask(training(1), app)  # no model of its own yet: as under every rule
     assert b"joined" in first
     for turn in (2, 3):
-        sent = node.ask(*_train(turn), app)
+        sent = node.ask(training(turn), app)
         assert only_the_decision(sent)  # no word of why
         assert len(sent) < 1000
     lines = [json.loads(line) for line in node.log.splitlines()]
@@ -214,7 +165,7 @@ def test_a_server_cannot_begin_again_under_another_name(node):
     """Whoever has no model joins under every rule: else a new name for a run, or its round 1 again, would be a way around."""
     node.policy('rule = "never"')
     app = honest(node, **{"participation.rule": "always"})
-    assert b"joined" in node.ask(*_train(1), app)
+    assert b"joined" in node.ask(training(1), app)
     for content in (
         announcement(1, np.ones(4)),
         announcement(1, np.zeros(4), "run-2"),
@@ -228,9 +179,9 @@ def test_a_server_cannot_begin_again_under_another_name(node):
 def test_an_approved_app_that_goes_around_is_caught_on_the_way_out(node):
     """It never asks the silo's own code, so there is no judgement under this policy to show for what it sends."""
     node.policy('rule = "accuracy"')
-    assert only_the_decision(node.ask(*_train(1), thief))
+    assert only_the_decision(node.ask(training(1), thief))
     app = honest(node)
-    assert b"joined" in node.ask(*_train(1), app)
+    assert b"joined" in node.ask(training(1), app)
 
     def flips(message, context):
         app(message, context)
@@ -242,7 +193,7 @@ def test_an_approved_app_that_goes_around_is_caught_on_the_way_out(node):
     def hides(message, context):  # no array, but as long as one
         return Message(RecordDict({"report": ConfigRecord({"text": WORD * 10_000})}), reply_to=message)
 
-    assert only_the_decision(node.ask(*_train(3), hides))
+    assert only_the_decision(node.ask(training(3), hides))
 
 
 def test_a_least_gain_lets_a_better_offer_in(node):
@@ -250,107 +201,10 @@ def test_a_least_gain_lets_a_better_offer_in(node):
     node.policy("least_gain = -1")
     app = honest(node, **{"participation.rule": "always"})
     for turn in (1, 2, 3):
-        sent = node.ask(*_train(turn), app)
+        sent = node.ask(training(turn), app)
         assert b"joined" in sent
         assert b"policy" not in sent
     assert all("gain" in json.loads(line) for line in node.log.splitlines()[1:])
-
-
-def dp(node, text):
-    """The server's app with a [privacy] table in its recipe, approved."""
-    path = node.code / "recipe.toml"
-    path.write_text(path.read_text().partition("\n[privacy")[0] + "\n" + text)
-    content = approval.bundle(node.code)
-    approval.approve(node.silo, content)
-
-
-@pytest.mark.parametrize(
-    ("text", "passes"),
-    [
-        ("", False),
-        ('[privacy]\ndp = "records"\nepsilon = 8.0\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = 3.0\n', True),
-        ('[privacy]\ndp = "off"\nepsilon = 1.0\n', False),
-        ("[privacy]\nepsilon = 1.0\n", False),
-        ("[privacy]\ndp = true\nepsilon = 1.0\n", False),
-        ('[privacy]\ndp = "records"\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = nan\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = "1"\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = 0.9\n', False),  # an epsilon that promises nothing
-        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = nan\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = "small"\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = 1e-6\ndecisions = "noisy"\n', True),
-        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndecisions = "exact"\n', False),
-    ],
-)
-def test_epsilon_is_a_bound_on_the_recipe(node, text, passes):
-    dp(node, text)
-    node.policy("epsilon = 3.0")
-    sent = node.ask(*_train(1), thief, run=21)
-    assert (MODEL in sent) is passes
-    assert passes or only_the_decision(sent)
-
-
-def test_epsilon_is_a_bound_on_all_runs_together(node):
-    """Else a server would only have to begin again."""
-    dp(node, '[privacy]\ndp = "records"\nepsilon = 2.0\n')
-    node.policy("epsilon = 5.0")
-    assert MODEL in node.ask(*_train(1, "run-1"), thief)
-    assert MODEL in node.ask(*_train(2, "run-1"), thief)
-    assert MODEL in node.ask(*_train(1, "run-2"), thief, run=8)
-    assert only_the_decision(node.ask(*_train(1, "run-3"), thief, run=9))
-    assert "may spend epsilon 2 beside 4 of other runs" in node.log
-    assert MODEL in node.ask(*_train(3, "run-1"), thief)
-
-
-def test_under_a_budget_no_round_is_answered_twice(node):
-    """Asked something else in a round, a silo goes back to the memory before it, which knows nothing of what was spent."""
-    task = OneSilo(NumpyTask(2), "silo-0")
-    store, how = SiloStore(node.silo / "state"), behaviour_of(node.recipe, 0, NumpyTask(2))
-
-    def ask(theta):
-        one = np.array([0.3])
-        asked = Announcements("run-1", 1, np.array([0]), theta, one, one, np.ones(1), LocalSpec(2, 5))
-        return respond("silo-0", store, task, how, asked, policies.Policy(epsilon=3.0)).report
-
-    assert ask(np.zeros(4)).status[0] == "joined"
-    assert ask(np.zeros(4)).status[0] == "joined"  # the same answer
-    again = ask(np.ones(4))
-    assert (again.status[0], again.reason[0]) == ("refused", "declined: policy")
-    assert not again.theta.any()
-
-
-def test_the_apps_own_recipe_is_held_to_epsilon_too(node):
-    """It need not be the recipe.toml beside it."""
-    with pytest.raises(policies.ConfigError, match="has no differential privacy"):
-        policies.behave(node.recipe, 0, NumpyTask(2), policies.Policy(epsilon=3.0))
-
-
-PRIVATE = {
-    "mechanism.name": "fedavg",
-    "participation.rule": "always",
-    "privacy.dp": "records",
-    "privacy.epsilon": 3.0,
-}
-
-
-def test_a_delta_that_follows_from_too_few_examples_is_refused(node):
-    """Unset, delta is 1 / (10 n): a bound on epsilon alone would promise little."""
-    task, bound = NumpyTask(2), policies.Policy(epsilon=3.0)
-    assert max(task.examples) < 1000
-    with pytest.raises(policies.ConfigError, match=r"delta is 0\.0.* with privacy\.delta = 0\.0001 or less") as refused:
-        policies.behave(node.recipe.with_settings(PRIVATE), 0, task, bound)
-    assert "\n" not in str(refused.value)
-    small = node.recipe.with_settings({**PRIVATE, "privacy.delta": 1e-5})
-    assert policies.behave(small, 0, task, bound).privacy.delta == 1e-5
-    assert policies.behave(node.recipe.with_settings(PRIVATE), 0, task, policies.Policy()).privacy.delta is None
-
-
-@pytest.mark.parametrize("least", [-1.0, 0.0, 0.1])
-def test_a_least_gain_beside_privacy_is_refused(node, least):
-    """It decides by exact counts of validation examples, round by round, and nothing is paid for that."""
-    with pytest.raises(policies.ConfigError, match=r"no privacy budget pays for; .* leave it out"):
-        policies.behave(node.recipe.with_settings(PRIVATE), 0, NumpyTask(2), policies.Policy(least_gain=least))
 
 
 def test_settings_wait_for_approval_as_a_difference(node):
@@ -362,7 +216,7 @@ def test_settings_wait_for_approval_as_a_difference(node):
         seen.append(dict(context.run_config))
         return thief(message, context)
 
-    ask = lambda turn, run="run-1", flower=7, **more: node.ask(*_train(turn, run), app, run=flower, **more)  # noqa: E731
+    ask = lambda turn, run="run-1", flower=7, **more: node.ask(training(turn, run), app, run=flower, **more)  # noqa: E731
     assert only_the_decision(node.ask(codec.hello_request("run-1"), app, "query"))
     assert only_the_decision(ask(1))
     shown = CliRunner().invoke(cli, ["silo", "approve", str(node.silo)], input="n\n")
@@ -380,7 +234,7 @@ def test_settings_wait_for_approval_as_a_difference(node):
     assert "+quorum = 2" in feduca("silo", "approve", node.silo, "--yes").output
     assert MODEL in ask(3, flower=8, quorum=2)
     assert only_the_decision(ask(1, "run-2", flower=9))  # the other settings' approval has ended
-    assert only_the_decision(node.ask(*_train(4, epochs=500), app, run=8, quorum=2))
+    assert only_the_decision(node.ask(training(4, epochs=500), app, run=8, quorum=2))
     assert "asks for local.epochs = 500, and 2 was approved" in node.log
     # What changes from run to run on the server's disk is no setting, and no app sees it.
     before = len(seen)
@@ -401,13 +255,13 @@ def test_a_new_app_waits_with_its_settings(node):
     node.policy("approve = true")
     (node.code / "deployed.py").write_text((node.code / "deployed.py").read_text() + "# new\n")
     bundle = approval.bundle(node.code)
-    assert only_the_decision(node.ask(*_train(1), thief, bundle=bundle))
+    assert only_the_decision(node.ask(training(1), thief, bundle=bundle))
     assert "waits for your approval: an app" in feduca("silo", "status", node.silo).output
     assert "+# new" in feduca("deploy", "approve", node.silo, "--yes").output
-    assert only_the_decision(node.ask(*_train(1), thief, bundle=bundle))
+    assert only_the_decision(node.ask(training(1), thief, bundle=bundle))
     assert consent.waiting(node.silo) is not None
     assert feduca("silo", "approve", node.silo, "--yes").exit_code == 0
-    assert MODEL in node.ask(*_train(1), thief, bundle=bundle)
+    assert MODEL in node.ask(training(1), thief, bundle=bundle)
 
 
 def test_hours():
@@ -467,7 +321,7 @@ def test_a_quota_is_a_fixed_sample_and_what_the_server_is_told(node):
     assert all(set(f.rows["train"]) < set(m.rows["train"]) for f, m in zip(fewer.members, less.members))  # type: ignore[attr-defined]
 
     node.policy("examples = 7")  # an app that cannot says so to its operator, and trains on nothing
-    sent = node.ask(*_train(1), honest(node))
+    sent = node.ask(training(1), honest(node))
     assert b"ConfigError, line 1 of its log" in sent
     assert "has no limited(most)" in node.log
 
@@ -480,102 +334,12 @@ def test_a_quota_is_a_fixed_sample_and_what_the_server_is_told(node):
 
         honest = True
 
-    class Limits(App):
+    class Limits(NumpyApp):
         def silo(self, name, index, config):
             return Able(2)
 
-    app = client_app(Limits(node.recipe))
-    assert b"joined" in node.ask(*_train(1), app)
+    app = client_app(Limits(node.recipe, 2))
+    assert b"joined" in node.ask(training(1), app)
     assert codec.read_hello(app(Message(codec.hello_request("run-1"), 1, "query"), node.context).content).examples == 7
     Able.honest = False
-    assert b"ConfigError, line" in node.ask(*_train(2), app)
-
-
-def secure(round, step="mask", run="run-1"):
-    return RecordDict({"secure": ConfigRecord({"protocol": 1, "run": run, "round": round, "step": step})})
-
-
-def approved(node):
-    """Settings and run-1 are approved."""
-    node.policy("approve = true")
-    node.ask(*_train(1), thief)
-    assert feduca("silo", "approve", node.silo, "--yes").exit_code == 0
-
-
-@pytest.mark.parametrize("run", ["dry-run", ""])
-def test_a_round_of_no_run_is_not_approved(node, run):
-    """The name under which `deploy check` asks who is there opens nothing else."""
-    approved(node)
-    for kind in ("train", "query", "evaluate", "query.hello"):
-        assert only_the_decision(node.ask(*_train(1, run), thief, kind))
-    both = RecordDict({**announcement(1, np.zeros(4), run), "hello": ConfigRecord({"protocol": 1})})
-    assert only_the_decision(node.ask(both, thief, "query"))
-    assert only_the_decision(node.ask(codec.hello_request(run), thief, "train"))
-    assert only_the_decision(node.ask(RecordDict(), thief, "query"))
-    assert node.reached == []
-    assert MODEL in node.ask(codec.hello_request(run), thief, "query")  # who is there
-
-
-def test_two_names_for_a_run_are_refused(node):
-    """The app reads one record; a silo that looks at another approves what is not there."""
-    approved(node)
-    good = {"protocol": 1, "run": "run-1", "round": 1}
-    for name, words in (
-        ("hello", good),
-        ("zzz", good),
-        ("aaa", {"feduca": json.dumps(good)}),
-        ("secure", good),
-    ):
-        for order in (1, -1):
-            two = [*announcement(1, np.zeros(4), "run-2").items(), (name, ConfigRecord(words))][::order]
-            assert only_the_decision(node.ask(RecordDict(dict(two)), thief)), (name, order)
-    assert "which run it is of" in node.log
-    for wrong in (1, 1.5, b"run-1", ["run-1"]):  # which the app would read as a text
-        content = announcement(1, np.zeros(4))
-        content["announcement"]["run"] = wrong
-        assert only_the_decision(node.ask(content, thief))
-    unnamed = announcement(1, np.zeros(4))  # the record that the app reads names none
-    del unnamed["announcement"]["run"]
-    unnamed["other"] = ConfigRecord({"feduca": json.dumps(good)})
-    assert only_the_decision(node.ask(unnamed, thief))
-    assert node.reached == []
-    beside = RecordDict({"config": ConfigRecord({"lr": 0.1, "feduca": json.dumps(good)})})
-    assert MODEL in node.ask(beside, thief)
-
-
-@pytest.mark.parametrize("policy", ["", "rounds = 9"])
-def test_a_session_has_only_so_many_messages(node, policy):
-    node.policy(policy)
-    assert only_the_decision(node.ask(secure(1), thief, "query.secure"))  # no round was asked for
-    assert node.fetched == 0
-    assert MODEL in node.ask(*_train(1), thief)
-    for _ in range(8):
-        assert MODEL in node.ask(secure(1), thief, "query.secure")
-    assert only_the_decision(node.ask(secure(1), thief, "query.secure"))
-    assert only_the_decision(node.ask(secure(1), thief, "query.secure", run=8))
-    assert MODEL in node.ask(*_train(2), thief)
-    assert MODEL in node.ask(secure(2), thief, "query.secure")
-    if policy:
-        assert only_the_decision(node.ask(secure(1), thief, "query.secure"))  # of a round before
-    assert MODEL in node.ask(announcement(3, np.zeros(4)), thief, "evaluate")
-    assert only_the_decision(node.ask(secure(3), thief, "query.secure"))  # that was no training
-    assert json.loads((node.silo / "state" / "ledger.json").read_text())["worked"] == 3
-
-
-@pytest.mark.parametrize("policy", ["rounds = 1", "closes"])
-def test_the_last_round_ends_with_its_sum(node, policy):
-    """A budget that the round has used up, and hours that have ended since, do not break a sum; a word of the operator does."""
-    node.policy("rounds = 1")
-    assert MODEL in node.ask(*_train(1), thief)
-    if policy == "closes":
-        node.policy(f'rounds = 1\nhours = ["{policies.DAYS[(dt.datetime.now().weekday() + 3) % 7]}"]')
-    for step in ("mask", "sign", "reveal"):
-        assert MODEL in node.ask(secure(1, step), thief, "query.secure")
-    assert only_the_decision(node.ask(secure(2), thief, "query.secure"))
-    assert only_the_decision(node.ask(*_train(2), thief))
-    (node.silo / "state" / "veto").write_text("audit")
-    assert only_the_decision(node.ask(secure(1), thief, "query.secure"))
-    (node.silo / "state" / "veto").unlink()
-    assert MODEL in node.ask(secure(1), thief, "query.secure")
-    node.policy("rounds = 1\nveto = true")
-    assert only_the_decision(node.ask(secure(1), thief, "query.secure"))
+    assert b"ConfigError, line" in node.ask(training(2), app)

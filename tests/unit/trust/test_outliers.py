@@ -22,7 +22,7 @@ from feduca.recipes.schema import load
 from feduca.trust.outliers import MORE, Outliers
 from feduca.types import DECLINED, JOINED, Announcements, LocalSpec
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp
 
 EQUAL = np.array([10, 10, 10, 10])
 
@@ -179,22 +179,17 @@ def test_the_committed_runs_on_natural_silos_are_the_same_with_the_bound_and_bou
         assert all(row["off"] < row["bound"] - 0.04 for row in rows.values())
 
 
-class App:
-    recipe = load(
+APP = NumpyApp(
+    load(
         {"name": "t", "rounds": 4, "local": {"epochs": 2, "batch_size": 5}, "task": {"clients": 3}},
         {"mechanism.name": "fedavg", "participation.rule": "always"},
     )
-
-    def server(self, config):
-        return NumpyTask(3)
-
-    def silo(self, name, index, config):
-        return NumpyTask(3)
+)
 
 
 @pytest.mark.parametrize("length", [18.0, 5.6e6])
 def test_one_of_three_behind_a_grid(length, tmp_path):
-    flower = client_app(App())
+    flower = client_app(APP)
     nodes = {k: Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}) for k in range(3)}
 
     def tamper(asked, reply):
@@ -205,7 +200,7 @@ def test_one_of_three_behind_a_grid(length, tmp_path):
         return reply
 
     nodes[2].tamper = tamper
-    path = serve(App(), LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
+    path = serve(APP, LocalGrid(nodes), Settings(silos=3, out=str(tmp_path / "runs")))
     clients = [json.loads(line) for line in (path / "clients.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [record["advice"] for record in clients[:2]] == [None, None]
     assert all("times as long as its own usual; it was shortened" in record["advice"][2] for record in clients[2:])

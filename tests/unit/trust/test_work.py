@@ -23,7 +23,7 @@ from feduca.runs import checkpoint
 from feduca.trust.work import LENGTH, Work, kept, limited, sent_instead, sketch
 from feduca.types import DECLINED, JOINED, REFUSED, Announcements, LocalSpec
 from local_grid import LocalGrid, Node
-from numpy_task import NumpyTask
+from numpy_task import NumpyApp, NumpyTask
 from same_run import without_clocks
 
 SIZE, SILOS = 300, 6
@@ -395,19 +395,12 @@ def test_side_by_side_it_is_the_same(tmp_path):
         ]
 
 
-class App:
-    def __init__(self, **settings):
-        self.recipe = load(BASE, {**ON, **settings})
-
-    def server(self, config):
-        return NumpyTask(4)
-
-    def silo(self, name, index, config):
-        return NumpyTask(4)
+def app_of(**settings):
+    return NumpyApp(load(BASE, {**ON, **settings}), 4)
 
 
 def test_a_deployment_keeps_standing_as_the_simulation_does(tmp_path):
-    app, nodes = App(**SHIRK), {}
+    app, nodes = app_of(**SHIRK), {}
     flower = client_app(app)
     for k in range(4):
         nodes[10 + k] = Node(flower, {"silo": f"silo-{k}", "folder": str(tmp_path / f"{k}")}, name=f"silo-{k}")

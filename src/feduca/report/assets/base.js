@@ -1,6 +1,5 @@
 // What every part of the page uses: the data, what is looked at, and how things are worded. Names and reasons come from a run
 // directory that a stranger may have written: they reach the document as text only, never as markup.
-const $ = (id) => document.getElementById(id);
 const STATUS = {
   j: { word: "joined", colour: "--in" }, d: { word: "declined", colour: "--declined" },
   a: { word: "absent", colour: "--absent" }, r: { word: "refused", colour: "--refused" },
@@ -11,12 +10,6 @@ let data = null;
 let chosen = 0, silo = 0, round = null; // the run, silo and round looked at; null = the latest
 let front = ""; // the method brought forward
 
-const make = (tag, text, attributes = {}) => {
-  const element = document.createElement(tag);
-  if (text !== undefined && text !== null) element.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
-};
 const fill = (element, children) => element.replaceChildren(...children);
 const nothing = (x) => x === null || x === undefined;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

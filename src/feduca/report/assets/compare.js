@@ -1,5 +1,4 @@
 // ------------------------------------------------------------------------------------------------- methods side by side
-const SVG = "http://www.w3.org/2000/svg";
 const PATHS = { circle: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", square: "M-4.5-4.5h9v9h-9z", "triangle-up": "M0-5.5L5.5 4.5h-11z", diamond: "M0-6L5 0L0 6L-5 0z", cross: "M-5.5-2h3.5v-3.5h4v3.5h3.5v4h-3.5v3.5h-4v-3.5h-3.5z", "triangle-down": "M0 5.5L5.5-4.5h-11z" };
 const swatch = (i) => { // line, dash and mark of the i-th method, as the charts have them
   const { base, dashes, shapes } = data.looks, svg = document.createElementNS(SVG, "svg"), ink = looks()[i % base.length];

@@ -1,12 +1,4 @@
 // The list of runs in a folder, refreshed every second. Names come from the folder: text only, never markup.
-const $ = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
-const make = (tag, text, attributes = {}) => {
-  const element = document.createElement(tag);
-  if (text !== undefined && text !== null) element.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
-};
 const percent = (x) => (x === null || x === undefined ? "–" : Math.round(100 * x) + "\u00a0%");
 const scored = (x, score) => (score === "accuracy" || x === null || x === undefined ? percent(x) : x.toFixed(3));
 const lapse = (s) => (s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`);
@@ -66,19 +58,4 @@ const draw = ({ runs, together, folder }) => {
   $("together").hidden = !together;
   $("together").href = "together/" + location.search;
 };
-let shown = "";
-const poll = async () => {
-  for (;;) {
-    try {
-      const answer = await fetch("list.json" + location.search, { cache: "no-store" });
-      if (answer.ok) { const text = await answer.text(); if (text !== shown) draw(JSON.parse(text)); shown = text; }
-      $("live").textContent = answer.ok ? "live" : "refused"; $("live").classList.toggle("stale", !answer.ok);
-    } catch (error) {
-      if (!(error instanceof TypeError)) throw error;
-      $("live").textContent = "disconnected"; $("live").classList.add("stale");
-    }
-    document.documentElement.dataset.ready = document.documentElement.dataset.complete = "yes";
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-  }
-};
-poll();
+poll("list.json" + location.search, draw);

@@ -1,13 +1,5 @@
 // What a silo's operator sees, refreshed every second. Reasons may come from an app that a server sent: text only, never markup.
-const $ = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
 const SHOWN = 60; // rounds and messages in the tables
-const make = (tag, text, attributes = {}) => {
-  const element = document.createElement(tag);
-  if (text !== undefined && text !== null) element.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
-};
 const known = (x) => x !== null && x !== undefined;
 const score = (x) => (known(x) ? x.toFixed(4) : "–");
 const signed = (x) => (known(x) ? (x < 0 ? "−" : "+") + Math.abs(x).toFixed(4) : "–");
@@ -74,19 +66,4 @@ const draw = (silo) => {
     silo.sent.slice(-SHOWN).reverse().map((s) => [s.time, known(s.round) ? String(s.round) : "–", s.said ? `${s.what}: ${s.said}` : s.what, size(s.bytes)]));
   $("policy").textContent = silo.wrong || silo.policy.join("\n") || "None of its own: the recipe decides.";
 };
-let shown = "";
-const poll = async () => {
-  for (;;) {
-    try {
-      const answer = await fetch("silo.json", { cache: "no-store" });
-      if (answer.ok) { const text = await answer.text(); if (text !== shown) draw(JSON.parse(text)); shown = text; }
-      $("live").textContent = answer.ok ? "live" : "refused"; $("live").classList.toggle("stale", !answer.ok);
-    } catch (error) {
-      if (!(error instanceof TypeError)) throw error;
-      $("live").textContent = "disconnected"; $("live").classList.add("stale");
-    }
-    document.documentElement.dataset.ready = document.documentElement.dataset.complete = "yes";
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-  }
-};
-poll();
+poll("silo.json", draw);

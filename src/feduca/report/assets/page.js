@@ -43,7 +43,6 @@ addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout
 
 // ------------------------------------------------------------------------------------------------- start, and stay current
 const BADGES = { running: "live", silent: "no sign of life", finished: "finished", interrupted: "interrupted", failed: "failed", damaged: "damaged" };
-const badge = (words, stale) => { $("live").textContent = words; $("live").classList.toggle("stale", stale); };
 const current = () => { // what the badge says of the runs shown
   const states = data ? data.runs.map((r) => r.state) : ["running"];
   const state = states.includes("running") ? "running" : states.find((s) => s !== "finished") ?? "finished";

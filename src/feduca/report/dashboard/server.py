@@ -249,7 +249,7 @@ def _row(key: str, run: Run) -> dict[str, Any]:
 
 
 def _list_page() -> bytes:
-    script = packed("list.js")
+    script = packed("dom.js", "live.js", "list.js")
     return filled("list.html", {"STYLE": part("page.css"), "SCRIPT": script}, policy("'self'", script)).encode()
 
 

@@ -33,12 +33,9 @@ def records(
     return Records(x, np.asarray(y, np.int64), np.asarray(silo), together, tuple(columns), tuple(labels))
 
 
-def one_hot(
-    name: str, values: np.ndarray, levels: Sequence[str] | None = None, least: int = 0
-) -> dict[str, np.ndarray]:
-    """A column of words as a column of zeros and ones for each of its `levels`: by default those with `least` examples."""
-    if levels is None:
-        levels = sorted(level for level, n in Counter(values.tolist()).items() if n >= least)
+def one_hot(name: str, values: np.ndarray, least: int = 0) -> dict[str, np.ndarray]:
+    """A column of words as a column of zeros and ones for each word that at least so many examples have."""
+    levels = sorted(level for level, n in Counter(values.tolist()).items() if n >= least)
     return {f"{name}={level}": values == level for level in levels}
 
 

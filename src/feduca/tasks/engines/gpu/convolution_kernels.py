@@ -272,17 +272,14 @@ def backpropagate(
     *,
     into: tuple[Tensor, Tensor],
     below: bool,
-    unpooled: bool | None = None,
     beside: Callable[..., AbstractContextManager[object]] = lambda *read: nullcontext(),
 ) -> Tensor | None:
     """From the gradient `d` at the pooled output: filters' and bias's into `into`, and the input's if `below`.
 
-    `unpooled` chooses the way (see the module's first lines); without it, the one that was faster for such a shape. Nothing
-    that follows in a step needs `into` but its end: it is computed `beside` the rest (capture.Branch).
+    Of the two ways (see the module's first lines) the one that was faster for such a shape. Nothing that follows in a step
+    needs `into` but its end: it is computed `beside` the rest (capture.Branch).
     """
-    if unpooled is None:
-        unpooled = UNPOOL[shape.channels >= MANY]
-    if unpooled:
+    if UNPOOL[shape.channels >= MANY]:
         dense = unpool(d, winner, shape, border=below)
         with beside(x, dense):
             fold(*filter_unpooled(x, dense, shape, precision), *into)

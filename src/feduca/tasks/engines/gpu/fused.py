@@ -19,9 +19,9 @@ from feduca.tasks.data.batches import Plan
 from feduca.tasks.data.pool import Pool
 from feduca.tasks.engines.gpu import convolution_kernels as kernels
 from feduca.tasks.engines.gpu import step_kernels
+from feduca.tasks.engines.gpu.cache import KEPT, cached
 from feduca.tasks.engines.gpu.capture import Branch, Graphs
 from feduca.tasks.engines.gpu.convolution_kernels import ConvShape
-from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.engines.optimisers import hyper
 from feduca.tasks.metrics import Criterion, is_plain
 from feduca.tasks.models.layout import Layout
@@ -272,7 +272,7 @@ class Trainer:
 
 
 class Trainers:
-    """The trainers of one task, made as they are needed; few are kept (recent.py)."""
+    """The trainers of one task, made as they are needed; few are kept (cache.py)."""
 
     def __init__(self, module: MLP | CNN, layout: Layout, pool: Pool, limit: int = KEPT):
         self.network, self.layout, self.pool, self.limit = Network.of(module), layout, pool, limit
@@ -299,7 +299,7 @@ class Trainers:
 
             entries = self.layout.unpack(theta)
             pull = None if anchor is None or not prox else self.layout.unpack(anchor)
-            return self.layout.pack(recent(self.made, key, make, self.limit).run(entries, plan, spec, pull))
+            return self.layout.pack(cached(self.made, key, make, self.limit).run(entries, plan, spec, pull))
 
     def _examples(self, dtype: torch.dtype) -> Tensor:
         """All examples as the first layer wants them, made once and shared by all tasks over the same pool."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from feduca.tasks.data.batches import Plan
 from feduca.tasks.data.pool import Pool
 from feduca.tasks.engines.gpu.buffers import Buffers, Unreached
+from feduca.tasks.engines.gpu.cache import KEPT, cached
 from feduca.tasks.engines.gpu.capture import Graphs
-from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.engines.optimisers import Optimiser, hyper
 from feduca.tasks.metrics import Criterion, objective
 from feduca.tasks.models.layout import Layout
@@ -138,7 +138,7 @@ def step_kernels(pool: Pool, spec: LocalSpec) -> ModuleType | None:
 
 
 class AutogradTrainers:
-    """The trainers of one task, made as they are needed; few are kept (recent.py)."""
+    """The trainers of one task, made as they are needed; few are kept (cache.py)."""
 
     def __init__(self, module: StackedModel, layout: Layout, pool: Pool, criterion: Criterion, limit: int = KEPT):
         self.parts = (module, layout, pool, criterion)
@@ -161,4 +161,4 @@ class AutogradTrainers:
                 *self.parts, spec, clients=clients, batch=batch, steps=steps, augment=augment, prox=prox
             )
 
-        return recent(self.made, key, make, self.limit).run(theta, plan, spec, anchor)
+        return cached(self.made, key, make, self.limit).run(theta, plan, spec, anchor)

@@ -15,7 +15,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-def recent(held: dict[Key, Value], key: Key, make: Callable[[], Value], limit: int) -> Value:
+def cached(held: dict[Key, Value], key: Key, make: Callable[[], Value], limit: int) -> Value:
     """`held[key]`, made if it is missing; what was not asked for the longest goes first, before there is a new one.
 
     The caches of functools and cachetools make the new one first: the GPU would have to hold both.

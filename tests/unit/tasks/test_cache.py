@@ -7,8 +7,8 @@ import numpy as np
 from feduca.tasks import Dataset, build_task
 from feduca.tasks.data.batches import plan
 from feduca.tasks.engines.gpu import graphs
+from feduca.tasks.engines.gpu.cache import KEPT, cached
 from feduca.tasks.engines.gpu.graphs import AutogradTrainers
-from feduca.tasks.engines.gpu.recent import KEPT, recent
 from feduca.tasks.models import CNN
 from feduca.types import LocalSpec
 
@@ -17,7 +17,7 @@ def test_what_was_not_asked_for_the_longest_goes_first():
     held, made = {}, []
 
     def ask(key):
-        return recent(held, key, lambda: made.append((key, len(held))) or key.upper(), 3)
+        return cached(held, key, lambda: made.append((key, len(held))) or key.upper(), 3)
 
     assert [ask(key) for key in "abcabda"] == list("ABCABDA")
     assert list(held) == ["b", "d", "a"]
