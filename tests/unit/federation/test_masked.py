@@ -38,11 +38,13 @@ class Unmasked(MaskedSilos):
 
     def _session(self, asked, clients, weights, made):
         fates = [self._drops(asked.round, int(k)) for k in clients]
-        counted, silent = np.array([fate != "masking" for fate in fates]), fates.count("revealing")
+        counted, silent = np.array([fate != "masking" for fate in fates]), np.array([bool(fate) for fate in fates])
+        if not counted.all():  # then whoever is silent afterwards is left out as well
+            counted = ~silent
         for weighed in (weights, weights[counted]):
             if why := complaint(list(weighed), 3):
                 raise Unreleased(why)
-        if counted.sum() - silent < threshold(len(fates)) or (silent and not counted.all()):
+        if (~silent).sum() < threshold(len(fates)):
             raise Unreleased("too few")
         changes = [x - self._last[k] if k in self._last else x for k, x in zip(clients.tolist(), made)]
         return sum((x for x, yes in zip(changes, counted) if yes), np.zeros_like(made[0])), counted
