@@ -34,7 +34,6 @@ from numpy_task import NumpyTask
 N = 4
 ON = {
     "privacy.secure_aggregation": True,
-    "gate.outlier": 0.0,
     "task.clients": N,
     "rounds": 4,
     "mechanism.name": "fedavg",
@@ -369,7 +368,7 @@ def test_who_has_no_registered_keys_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="registered keys"):
         place.serve(folder="")
     with pytest.raises(ConfigError, match="registered keys"):
-        FedUCAStrategy({"privacy": {"secure_aggregation": True}, "gate": {"outlier": 0.0}})
+        FedUCAStrategy({"privacy": {"secure_aggregation": True}})
 
 
 def test_a_new_key_reaches_the_other_silos(tmp_path):
