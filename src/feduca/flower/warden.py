@@ -33,7 +33,7 @@ from feduca.types import JOINED, LEFT, REFUSED
 
 log = logging.getLogger("feduca")
 
-ASKS = 8  # messages of secure aggregation after a round's question; it takes three
+ASKS = 8  # messages of secure aggregation after a round's question; it takes two, and six more where silos drop out
 READS = ("announcement", "secure", "hello")  # records that an app reads its run from, first of all
 WORDS = 64 << 10  # bytes of an answer that cannot hold a model worth the name
 LATE = 600.0  # seconds until an app has to have written an answer that it announced
