@@ -119,9 +119,8 @@ def sign(private: Any, text: bytes) -> bytes:
     return signature
 
 
-_made_here: set[tuple[bytes, bytes, bytes]] = (
-    set()
-)  # signatures of this process, which need no proof: those of a simulation
+# Signatures of this process need no proof: those of a simulation.
+_made_here: set[tuple[bytes, bytes, bytes]] = set()
 
 
 def signed(key: bytes, text: bytes, signature: bytes) -> bool:

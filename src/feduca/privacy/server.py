@@ -14,9 +14,8 @@ from feduca.privacy.protocol import Directory, Masked, Outcome, complaint, thres
 from feduca.privacy.sharing import put_together
 from feduca.privacy.silo import own_key
 
-TRIES = (
-    3  # lists that are put to the silos of a round: a SuperNode lets eight messages pass, two for each and two beside
-)
+# A SuperNode lets eight messages pass: two for each list, two beside.
+TRIES = 3  # lists that silos are asked about in a round
 
 
 class Unreleased(RunError):
