@@ -19,7 +19,6 @@ from numpy_task import NumpyTask
 N = 4
 SETTINGS = {
     "privacy.secure_aggregation": True,
-    "gate.outlier": 0.0,
     "task.clients": N,
     "rounds": 3,
     "mechanism.name": "fedavg",

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feduca.flower.secure_silo import unhexed
+from feduca.privacy.keys import VERSION
 from feduca.privacy.protocol import statement_of, unpacked
 from feduca.privacy.sharing import put_together
 
@@ -30,6 +31,8 @@ JSON = st.recursive(
 def test_words_of_strangers(tree):
     with contextlib.suppress(ValueError):
         statement_of(tree)
+    with contextlib.suppress(ValueError):
+        statement_of([VERSION, *(tree if isinstance(tree, list) else [tree] * 7)])
     with contextlib.suppress(ValueError):
         unpacked(json.dumps(tree))
     with contextlib.suppress(ValueError, TypeError):

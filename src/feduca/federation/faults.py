@@ -102,7 +102,7 @@ class Faulty:
 class DropsOut:
     """Silos that stop answering in the middle of a session of secure aggregation (masked.py), each with probability `rate`.
 
-    Half of them before they have sent their masked change, half before they help to take the masks off.
+    Half of them before they have sent their masked change, half right afterwards.
     """
 
     def __init__(self, seed: int, rate: float) -> None:
@@ -112,4 +112,4 @@ class DropsOut:
         rng = stream(self._seed, "drops-out", round, client)
         if rng.random() >= self._rate:
             return None
-        return "masking" if rng.random() < 0.5 else "revealing"
+        return "masking" if rng.random() < 0.5 else "signing"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,12 @@ from feduca.privacy import keys, server
 from feduca.privacy import silo as silos
 from feduca.privacy.contribution import contribution, kept
 from feduca.privacy.encoding import OutOfRange, Ring
-from feduca.privacy.protocol import Directory, Masked, Outcome, complaint, model_digest, threshold
+from feduca.privacy.protocol import Directory, Masked, Outcome, complaint, model_digest
 from feduca.privacy.server import Unreleased
 from feduca.types import REFUSED, Announcements, Array, Bools, Federation, Ints, Released, Reports
 
-Drops = Callable[[int, int], str | None]  # (round, client) -> "masking", "revealing" or None
+STEPS = ("masking", "signing", "parting", "revealing")  # what a silo is asked in a session, in this order
+Drops = Callable[[int, int], str | None]  # (round, client) -> from which step on the silo is silent, if at all
 
 
 class MaskedSilos:
@@ -108,30 +110,34 @@ class MaskedSilos:
         fate = {name: self._drops(asked.round, int(k)) for name, k in zip(names, clients)}
         received: dict[str, Masked] = {}
         for name, k, added in zip(names, clients.tolist(), made):
-            if fate[name] == "masking":
+            if fate[name] == STEPS[0]:
                 continue
             change = added - self._last[k] if k in self._last else added
             sessions[name], received[name] = silos.mask(sessions[name], directory, change, self._peers, self._least)
         self.wire("masked", received)
-        senders = server.senders(directory, received, self._least)
-        told = {name: server.outcome(name, senders, received) for name in senders if fate[name] is None}
-        signatures = None if len(senders) == len(names) else self._signed(sessions, told)
-        revealed = {}
-        for name, outcome in told.items():
-            sessions[name], revealed[name] = silos.reveal(sessions[name], outcome, self._peers, self._least, signatures)
-        self.wire("revealed", revealed)
-        total = server.unmasked(directory, senders, received, revealed, self._least)
-        self.wire("released", total)
-        return total, np.isin(names, senders)
 
-    def _signed(self, sessions: dict[str, silos.Session], told: Mapping[str, Outcome]) -> dict[str, bytes]:
-        """Everybody's word on who has sent, where somebody has not."""
-        signatures = {}
-        for name, outcome in told.items():
-            sessions[name], signatures[name] = silos.sign(sessions[name], outcome, self._least, self._signers[name])
-        if len(signatures) < (needed := threshold(len(sessions), self._least)):
-            raise Unreleased(f"{len(signatures)} silos say who dropped out, and it takes {needed}")
-        return signatures
+        def told(step: str, listed: tuple[str, ...], answer: Callable[[str, Outcome], tuple[silos.Session, Any]]):
+            """What the silos of the list answer that are still there at this step."""
+            found = {}
+            for name in listed:
+                if fate[name] is None or STEPS.index(fate[name]) > STEPS.index(step):
+                    sessions[name], found[name] = answer(name, server.outcome(name, listed, received))
+            self.wire(step, found)
+            return found
+
+        least, peers = self._least, self._peers
+        agreed = server.agreed(
+            directory, received, least,
+            lambda listed: told("signing", listed, lambda name, outcome: silos.sign(
+                sessions[name], outcome, least, self._signers[name])),
+            lambda listed, words: told("parting", listed, lambda name, outcome: silos.part(
+                sessions[name], outcome, peers, least, words)),
+        )  # fmt: skip
+        revealed = told("revealing", agreed.senders, lambda name, outcome: silos.reveal(
+            sessions[name], outcome, peers, least, agreed.signatures))  # fmt: skip
+        total = server.unmasked(directory, agreed, received, revealed, least)
+        self.wire("released", total)
+        return total, np.isin(names, agreed.senders)
 
     def snapshot(self) -> dict[str, Array]:
         return self._federation.snapshot() | {f"{BESIDE}last.{k}": value for k, value in self._last.items()}

@@ -114,6 +114,11 @@ class Policy(Table):
         return self
 
     @property
+    def looks(self) -> bool:
+        """Whether it says anything of what a recipe promises, so that the app's is looked into before the app runs."""
+        return self.epsilon is not None or self.least_gain is not None
+
+    @property
     def judges(self) -> bool:
         """Whether it says by what a silo decides: then only what this policy has judged may leave with a model."""
         return self.rule is not None or self.least_gain is not None
@@ -137,24 +142,33 @@ class Policy(Table):
         return None
 
     def private(self, recipe: Mapping[str, Any], elsewhere: float = 0.0) -> str | None:
-        """Why a recipe, as TOML has it, is not private enough; None where it is, or nobody asks.
+        """Why a recipe, as TOML has it, is not private enough, or more than `least_gain` goes with; None where nothing is wrong.
 
         `elsewhere` is what other runs may spend on the same examples: epsilons add up.
         """
+        table = recipe.get("privacy")
+        if self.least_gain is not None and isinstance(table, Mapping) and table.get("dp", "off") != "off":
+            return (
+                f"{FILE} says least_gain = {self.least_gain:g}, whose decisions no privacy budget pays for; with privacy.dp leave"
+                " it out, or take no part (veto = true)"
+            )
         if self.epsilon is None:
             return None
         bound, asked = f"{FILE} says epsilon = {self.epsilon:g}", epsilon_of(recipe)
         if asked is None:
-            return f"the recipe has no differential privacy, and {bound}"
+            return f"the recipe has no differential privacy, and {bound}; leave, or take that out"
         table = recipe["privacy"]
         delta = table.get("delta")
-        if delta is not None and not 0 < delta <= LARGEST_DELTA:
-            return f"the recipe's delta is {delta:g}, and at more than {LARGEST_DELTA:g} an epsilon promises little"
+        wants = f"ask for a recipe with privacy.delta = {LARGEST_DELTA:g} or less, or leave"
+        if delta is None:  # it follows from the number of examples, which nobody knows before the app runs
+            return f"the recipe leaves privacy.delta open, and {bound}, which says little without it; {wants}"
+        if not 0 < delta <= LARGEST_DELTA:
+            return f"the recipe's delta is {delta:g}, and at more than {LARGEST_DELTA:g} an epsilon promises little; {wants}"
         if table.get("decisions", "noisy") != "noisy":
-            return f"the recipe's decisions are not private, and {bound}"
+            return f"the recipe's decisions are not private, and {bound}; leave, or ask for noisy ones"
         if not asked + elsewhere <= self.epsilon:
             more = f" beside {elsewhere:g} of other runs" if elsewhere else ""
-            return f"the recipe may spend epsilon {asked:g}{more}, and {bound}"
+            return f"the recipe may spend epsilon {asked:g}{more}, and {bound}; leave, or raise it"
         return None
 
     def in_words(self) -> list[str]:
@@ -200,20 +214,8 @@ def read(silo: Path) -> Policy:
 def behave(recipe: Recipe, seed: int, task: Task, policy: Policy) -> Behaviour:
     """How this silo behaves: as the recipe says, but for what its own policy says. Without a policy the recipe's, to the bit."""
     if (why := policy.private(recipe.model_dump())) is not None:
-        raise ConfigError(f"{why}; leave, or raise it")
-    if policy.least_gain is not None and recipe.privacy.dp != "off":
-        raise ConfigError(
-            f"{FILE} says least_gain = {policy.least_gain:g}, whose decisions no privacy budget pays for; with privacy.dp leave"
-            " it out, or take no part (veto = true)"
-        )
+        raise ConfigError(why)
     how = behaviour_of(_ruled(recipe, policy), seed, task)
-    if policy.epsilon is not None and how.privacy is not None:  # a delta that is unset follows from the examples
-        delta = float(how.privacy.delta_of(task.examples, getattr(task, "validation_examples", None)).max())
-        if delta > LARGEST_DELTA:
-            raise ConfigError(
-                f"the recipe's delta is {delta:.2g} for this silo, and {FILE} says epsilon = {policy.epsilon:g}, which promises"
-                f" little above {LARGEST_DELTA:g}; ask for a recipe with privacy.delta = {LARGEST_DELTA:g} or less, or leave"
-            )
     if policy.least_gain is None:
         return how
     rule = how.rule

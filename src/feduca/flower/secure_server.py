@@ -1,4 +1,4 @@
-"""The server's part of secure aggregation in a deployment: two more messages in a round, three where a silo has dropped out."""
+"""The server's part of secure aggregation in a deployment: two more messages in a round, four or more where a silo drops out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from feduca.privacy.encoding import Ring
 from feduca.privacy.protocol import (
     Directory,
     Masked,
-    Revealed,
     Statement,
     complaint,
     packed,
     statement_of,
-    threshold,
 )
 from feduca.privacy.server import Unreleased
 from feduca.types import REFUSED, Announcements, Bools, Released, Reports
@@ -99,27 +97,26 @@ class SecureSums:
             run, round, clients, lambda name: {"step": "mask", "directory": text, "last": self.counted.get(clients[name], 0)},
             lambda content, words: Masked(_change(content, size), unhexed(words["shares"])),
         )  # fmt: skip
-        senders = server.senders(directory, received, self._least)
-        here = {name: clients[name] for name in senders}
 
-        def outcome(name: str) -> dict[str, Any]:
-            told = server.outcome(name, senders, received)
-            return {"senders": json.dumps(list(told.senders)), "shares": hexed(told.shares)}
+        def told(step: str, listed: Sequence[str], read: Callable[[Any], Any], **more: str) -> dict[str, Any]:
+            """What the silos in a list say to it."""
 
-        signatures: dict[str, bytes] = {}
-        if len(senders) < len(clients):
-            signatures = self._told(
-                run, round, here, lambda name: {"step": "sign", **outcome(name)},
-                lambda content, words: bytes.fromhex(words["signature"]),
-            )  # fmt: skip
-            if len(signatures) < (needed := threshold(len(clients), self._least)):
-                raise Unreleased(f"{len(signatures)} silos say who dropped out, and it takes {needed}")
-        revealed = self._told(
-            run, round, here, lambda name: {"step": "reveal", "signatures": hexed(signatures), **outcome(name)},
-            lambda content, words: Revealed(unhexed(words["shares"]), unhexed(words["pairs"])),
+            def words(name: str) -> dict[str, Any]:
+                found = server.outcome(name, listed, received)
+                return {"step": step, "senders": json.dumps(list(listed)), "shares": hexed(found.shares), **more}
+
+            here = {name: clients[name] for name in listed}
+            return self._told(run, round, here, words, lambda content, said: read(said))
+
+        agreed = server.agreed(
+            directory, received, self._least,
+            lambda listed: told("sign", listed, lambda said: bytes.fromhex(said["signature"])),
+            lambda listed, signed: told("part", listed, lambda said: unhexed(said["pairs"]), signatures=hexed(signed)),
         )  # fmt: skip
-        total = server.unmasked(directory, senders, received, revealed, self._least)
-        return total, np.isin(directory.names, senders)
+        signed = hexed(agreed.signatures)
+        revealed = told("reveal", agreed.senders, lambda said: unhexed(said["shares"]), signatures=signed)
+        total = server.unmasked(directory, agreed, received, revealed, self._least)
+        return total, np.isin(directory.names, agreed.senders)
 
     def _told(
         self,

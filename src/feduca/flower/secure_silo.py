@@ -68,7 +68,10 @@ class SecureSilo:
         self._folder.mkdir(parents=True, exist_ok=True)
         with held(self._folder):
             known = self._session(asked.round)
-            if known is not None and (known.directory is not None or known.statement.model == model):
+            if known is not None and known.directory is not None:
+                return known.statement
+            self._not_older(asked.round)
+            if known is not None and known.statement.model == model:
                 return known.statement
             session = protocol.announce(self._name, self._run, asked.round, model, self._signer())
             self._keep("update", asked.round, theta - new)
@@ -95,21 +98,35 @@ class SecureSilo:
             raise Untrusted(f"this silo announced no key in round {round}")
         if step == "mask":
             return self._mask(session, words, parameters)
-        outcome = Outcome(tuple(json.loads(words["senders"])), unhexed(words["shares"]))
+        outcome, least = Outcome(tuple(json.loads(words["senders"])), unhexed(words["shares"])), self._privacy.least
         if step == "sign":
-            after, signature = protocol.sign(session, outcome, self._privacy.least, self._signer())
-            self._save(after)
-            return said(round, self._name, signature=signature.hex())
-        signatures = unhexed(words["signatures"])
-        after, shown = protocol.reveal(session, outcome, self._peers(), self._privacy.least, signatures)
-        self._save(after)
-        return said(round, self._name, shares=hexed(shown.shares), pairs=hexed(shown.pairs))
+            after, signature = protocol.sign(session, outcome, least, self._signer())
+            answer = {"signature": signature.hex()}
+        elif step in ("part", "reveal"):
+            does, what = (protocol.part, "pairs") if step == "part" else (protocol.reveal, "shares")
+            after, shown = does(session, outcome, self._peers(), least, unhexed(words["signatures"]))
+            answer = {what: hexed(shown)}
+        else:
+            raise ValueError(f"{step[:20]!r} is no step of a session")
+        self._save(after)  # before anything of it leaves
+        return said(round, self._name, **answer)
+
+    def _not_older(self, round: int) -> None:
+        """Refuse to begin a round anew that lies behind: its update under other keys, for other silos, would be a second sum.
+
+        The record is the contributions: the highest of them, of the last round that was masked, is never deleted.
+        """
+        highest = max(self._rounds("contribution"), default=0)
+        if round <= highest:
+            raise Untrusted(f"round {round} lies behind: this silo has masked a change in round {highest} of this run")
 
     def _mask(self, session: Session, words: Mapping[str, Any], parameters: int) -> RecordDict:
         directory, last = unpacked(words["directory"]), int(words["last"])
         round = session.statement.round
         if self._name not in directory.names:
             raise Untrusted("the directory does not name this silo")
+        if session.directory is None:
+            self._not_older(round)
         # First of all and once a round: else a server could try weights until it knows how long the update is.
         session = protocol.settle(session, directory, self._peers(), self._privacy.least)
         self._save(session)
@@ -190,6 +207,7 @@ class SecureSilo:
             "change": session.change.hex(),
             "shares": None if session.shares is None else hexed(session.shares),
             "senders": None if session.senders is None else list(session.senders),
+            "given": session.given,
         }
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path("secure", session.statement.round)
@@ -210,6 +228,7 @@ class SecureSilo:
                 bytes.fromhex(words["change"]),
                 None if words["shares"] is None else unhexed(words["shares"]),
                 None if words["senders"] is None else tuple(words["senders"]),
+                bool(words["given"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is damaged ({error}); this silo sits the round out") from None

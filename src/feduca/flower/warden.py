@@ -33,7 +33,7 @@ from feduca.types import JOINED, LEFT, REFUSED
 
 log = logging.getLogger("feduca")
 
-ASKS = 8  # messages of secure aggregation after a round's question; it takes three
+ASKS = 8  # messages of secure aggregation after a round's question; it takes two, and six more where silos drop out
 READS = ("announcement", "secure", "hello")  # records that an app reads its run from, first of all
 WORDS = 64 << 10  # bytes of an answer that cannot hold a model worth the name
 LATE = 600.0  # seconds until an app has to have written an answer that it announced
@@ -120,7 +120,7 @@ class Warden:
             app, more = get()
             self._settings[number] = app, dict(more)
         app, more = self._settings[number]
-        if (policy.epsilon is not None or policy.approve) and not approval.judge(self.silo, app):
+        if (policy.looks or policy.approve) and not approval.judge(self.silo, app):
             return POLICY
         hello, run, turn, found = kind == "query", "", 0, None
         if policy.approve or policy.judges or policy.epsilon is not None or policy.rounds is not None:
@@ -136,7 +136,7 @@ class Warden:
             )
             store.log(**said, decision="declined", reason=why)
             return POLICY
-        if policy.epsilon is not None:  # only then is the app approved, and looked into
+        if policy.looks:  # only then is the app approved, and looked into
             elsewhere = sum(epsilon for name, epsilon in store.promised.items() if name != run)
             if (why := policy.private(_recipe(app), elsewhere)) is not None:
                 store.log(**said, decision="declined", reason=why)

@@ -3,12 +3,26 @@
     silo    -> server   Statement: a fresh public key for this round and model, signed; with the round's report
     server  -> silos    Directory: everybody's statements and weights
     silo    -> server   Masked: the masked change, and shares of the self-mask, sealed for each silo
-    server  -> silos    Outcome: who has sent, and the shares for you
-    silo    -> server   Signed: only if somebody has dropped out: "these have sent"
-    server  -> silos    Agreement: enough of such signatures
-    silo    -> server   Revealed: shares of the self-masks of who has sent, keys shared with who has not
+    server  -> silos    only if somebody has dropped out: whose changes are to be added up
+    silo    -> server   a signature on that list
+    server  -> silos    enough of such signatures
+    silo    -> server   the keys of the masks it shares with whoever is not in the list
+                        Whoever drops out here is left out as well: the same again with a shorter list
+    server  -> silos    Outcome: the list, the signatures, and the shares for you
+    silo    -> server   shares of the self-masks of who is in the list
 
 Everything is made of words, numbers and bytes, so that any transport can carry it.
+
+Why a server that lies gets one sum at most, and of one such list: write n for the session's silos, t > 2n/3 for the threshold,
+and let fewer than n/3 silos work with the server. A silo acts on lists that only get shorter, and once it has given shares on no
+other. Two lists that t silos have signed have an honest signer in common, so one holds the other: all lists are a chain, the
+whole directory on top. Say an honest silo stands at the last list for which it gave anything. Masks that two honest silos share
+are off once either stands at a list without the other. Take a smallest set of silos whose sum the server can lay bare, and of
+the last lists of its honest silos the longest: A, of silo S. The set is within A, and t silos gave shares of S, the honest of
+them standing at A or above. Now every honest silo J of A is in the set. If J stands at A or above, both are in each other's
+lists and the mask between them is on: what has S in it has J. If J stands below, then the t silos of its list and the t that
+gave shares of S have an honest one in common; it is in A, stands at A or above, and the masks it shares with both are on. So the
+set is A with nobody left out; and of two such sets, one within the other, the smaller would not be one.
 """
 
 from __future__ import annotations
@@ -17,7 +31,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -86,14 +100,8 @@ class Masked:
 
 @dataclass(frozen=True)
 class Outcome:
-    senders: tuple[str, ...]  # in the directory's order
+    senders: tuple[str, ...]  # whose changes are added up, in the directory's order
     shares: Mapping[str, bytes]  # those sealed for this silo, by sender
-
-
-@dataclass(frozen=True)
-class Revealed:
-    shares: Mapping[str, bytes]  # of the self-masks of all who have sent
-    pairs: Mapping[str, bytes]  # mask keys shared with those who have not
 
 
 def threshold(silos: int, least: int = LEAST) -> int:
@@ -103,6 +111,11 @@ def threshold(silos: int, least: int = LEAST) -> int:
 
 def complaint(weights: Sequence[float], least: int) -> str:
     """Why nothing may be released of silos with these weights; "" where it may."""
+    return _complaint(tuple(weights), least)
+
+
+@lru_cache(maxsize=256)  # in a simulation every silo asks the same
+def _complaint(weights: tuple[float, ...], least: int) -> str:
     if len(weights) > MOST_SILOS:
         return f"{len(weights)} silos are more than the {MOST_SILOS} whose changes can be added up"
     if not all(math.isfinite(w) and w >= 0 for w in weights):
@@ -131,12 +144,19 @@ def model_digest(run: str, round: int, theta: np.ndarray, local: str) -> bytes:
 
 
 def words_of(s: Statement) -> list[object]:
-    return [s.silo, s.run, s.round, s.key.hex(), s.model.hex(), s.commitment.hex(), s.signature.hex()]
+    return [
+        keys.VERSION, s.silo, s.run, s.round, s.key.hex(), s.model.hex(), s.commitment.hex(), s.signature.hex()
+    ]  # fmt: skip
 
 
 def statement_of(words: object) -> Statement:
     """The inverse; ValueError where it is none."""
-    if not isinstance(words, list) or len(words) != 7 or not all(isinstance(w, str) for w in (*words[:2], *words[3:])):
+    if not isinstance(words, list) or not words or words[0] != keys.VERSION or isinstance(words[0], bool):
+        raise ValueError(
+            f"that is no silo's statement of version {keys.VERSION} of secure aggregation; install the same feduca on both sides"
+        )
+    words = words[1:]
+    if len(words) != 7 or not all(isinstance(w, str) for w in (*words[:2], *words[3:])):
         raise ValueError("that is no silo's statement")
     if not isinstance(words[2], int) or isinstance(words[2], bool):
         raise ValueError("a statement is for one round")

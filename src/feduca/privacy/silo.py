@@ -1,10 +1,11 @@
 """The silo's side of a session: a small state machine that is passed in and returned, and would rather say no than yes.
 
-    announce -> mask -> (sign) -> reveal
+    announce -> mask -> (sign -> part, for ever fewer silos) -> reveal
 
 What a silo holds to, whatever the server says: one masked change a round, for one directory; every key in it signed by a silo it
-knows; the same model for all; at least `least` weights that matter; one set of senders per session, and with silos missing only
-after a threshold of them have signed that very set. So the server never gets both a silo's self-mask and the keys of its pairs.
+knows; the same model for all; at least `least` weights that matter; lists of senders that only get shorter, and shares for one
+of them alone; with silos missing nothing before a threshold of silos have signed that very list. So the server never gets both a
+silo's self-mask and the keys of its pairs (protocol.py says why).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from feduca.privacy.protocol import (
     Directory,
     Masked,
     Outcome,
-    Revealed,
     Statement,
     Untrusted,
     complaint,
@@ -42,7 +42,8 @@ class Session:
     directory: Directory | None = None  # once it has been checked: the only one of this session
     change: bytes = b""  # digest of the change, once it is masked
     shares: Mapping[str, bytes] | None = None  # that it sealed then
-    senders: tuple[str, ...] | None = None  # once it has signed or revealed
+    senders: tuple[str, ...] | None = None  # the last list that it signed, or gave anything for
+    given: bool = False  # shares of these senders' self-masks: from then on there is no other list
 
 
 def announce(name: str, run: str, round: int, model: bytes, signer: Any) -> Session:
@@ -77,12 +78,12 @@ def mask(session: Session, directory: Directory, change: Ring, peers: Peers, lea
             if parts:
                 shares[me] = parts[place]  # stays here
             continue
-        secret = _agreed(session, other)
-        stream = keys.mask(pair_key(secret, directory, me, other.silo), len(change))
+        pair = _pair(session, other, directory)
+        stream = keys.mask(pair.mask, len(change))
         total = total + stream if me < other.silo else total - stream
         if parts:
-            to = _share_key(secret, directory, me, other.silo)
-            shares[other.silo] = keys.sealed(to, parts[place], directory.digest)
+            key = pair.upwards if me < other.silo else pair.downwards
+            shares[other.silo] = keys.sealed(key, parts[place], directory.digest)
     after = replace(session, change=said, shares=shares)
     return after, Masked(total, {to: share for to, share in shares.items() if to != me})
 
@@ -108,44 +109,60 @@ def check(mine: Statement, directory: Directory, peers: Peers, least: int) -> No
 
 
 def sign(session: Session, outcome: Outcome, least: int, signer: Any) -> tuple[Session, bytes]:
-    """The silo's word that these have sent; it gives it for one set alone."""
+    """The silo's word that these are to be added up."""
     directory = _agrees(session, outcome, least)
     after = replace(session, senders=outcome.senders)
     return after, keys.sign(signer, survivors_text(directory, outcome.senders))
 
 
-def reveal(
-    session: Session, outcome: Outcome, peers: Peers, least: int, signatures: Mapping[str, bytes] | None = None
-) -> tuple[Session, Revealed]:
-    """What takes the masks off the sum over `outcome.senders`, and off nothing else."""
+def part(
+    session: Session, outcome: Outcome, peers: Peers, least: int, signatures: Mapping[str, bytes]
+) -> tuple[Session, dict[str, bytes]]:
+    """The keys of the masks that this silo shares with whoever is not among `outcome.senders`."""
     directory = _agrees(session, outcome, least)
-    me, names = session.statement.silo, directory.names
-    missing = [other for other in directory.statements if other.silo not in outcome.senders]
-    if missing:
-        text, needed = survivors_text(directory, outcome.senders), threshold(len(names), least)
-        good = [
-            name
-            for name, signature in (signatures or {}).items()
-            if name in outcome.senders and keys.signed(peers[name], text, signature)
-        ]
-        if len(good) < needed:
-            raise Untrusted(
-                f"{len(good)} silos have signed that {missing[0].silo} dropped out, and it takes {needed}: the server may have"
-                " told others otherwise"
-            )
+    _signed(outcome, directory, peers, least, signatures)
+    gone = [said for said in directory.statements if said.silo not in outcome.senders]
+    return replace(session, senders=outcome.senders), {s.silo: _pair(session, s, directory).mask for s in gone}
+
+
+def reveal(
+    session: Session, outcome: Outcome, peers: Peers, least: int, signatures: Mapping[str, bytes]
+) -> tuple[Session, dict[str, bytes]]:
+    """Shares of the self-masks of `outcome.senders`, and of nobody else's."""
+    directory = _agrees(session, outcome, least)
+    _signed(outcome, directory, peers, least, signatures)
+    me = session.statement.silo
     assert session.shares is not None
     shares = {me: session.shares[me]}
     for said in directory.statements:
         if said.silo in outcome.senders and said.silo != me:
             if said.silo not in outcome.shares:
                 raise Untrusted(f"{said.silo} is said to have sent, and there is no share of its mask")
-            key = _share_key(_agreed(session, said), directory, said.silo, me)
+            pair = _pair(session, said, directory)
+            key = pair.upwards if said.silo < me else pair.downwards
             try:
                 shares[said.silo] = keys.opened(key, outcome.shares[said.silo], directory.digest)
             except ValueError as error:
                 raise Untrusted(f"{error}: {said.silo}") from None
-    pairs = {other.silo: pair_key(_agreed(session, other), directory, me, other.silo) for other in missing}
-    return replace(session, senders=outcome.senders), Revealed(shares, pairs)
+    return replace(session, senders=outcome.senders, given=True), shares
+
+
+def _signed(outcome: Outcome, directory: Directory, peers: Peers, least: int, signatures: Mapping[str, bytes]) -> None:
+    """Refuse a list without some silos that too few of those in it have signed."""
+    missing = [name for name in directory.names if name not in outcome.senders]
+    if not missing:
+        return
+    text, needed = survivors_text(directory, outcome.senders), threshold(len(directory.names), least)
+    good = [
+        name
+        for name, signature in signatures.items()
+        if name in outcome.senders and keys.signed(peers[name], text, signature)
+    ]
+    if len(good) < needed:
+        raise Untrusted(
+            f"{len(good)} silos have signed that {missing[0]} dropped out, and it takes {needed}: the server may have told others"
+            " otherwise"
+        )
 
 
 def _agrees(session: Session, outcome: Outcome, least: int) -> Directory:
@@ -153,7 +170,8 @@ def _agrees(session: Session, outcome: Outcome, least: int) -> Directory:
     directory = session.directory
     if directory is None or not session.change:
         raise Untrusted("this silo has masked nothing in this round")
-    if session.senders not in (None, outcome.senders):
+    before, now = session.senders, outcome.senders
+    if before is not None and now != before and (session.given or not set(now) < set(before)):
         raise Untrusted("the server says now that others have sent than it said before")
     names = directory.names
     if outcome.senders != tuple(name for name in names if name in outcome.senders):
@@ -169,23 +187,15 @@ def _agrees(session: Session, outcome: Outcome, least: int) -> Directory:
     return directory
 
 
-def pair_key(secret: bytes, directory: Directory, one: str, other: str) -> bytes:
-    """The key of the mask that two silos share in this session."""
-    low, high = sorted((one, other))
-    return keys.derived(secret, b"pair", directory.digest, low.encode(), high.encode())
-
-
-def _share_key(secret: bytes, directory: Directory, sender: str, receiver: str) -> bytes:
-    return keys.derived(secret, b"share", directory.digest, sender.encode(), receiver.encode())
+def _pair(session: Session, other: Statement, directory: Directory) -> keys.Pair:
+    me = session.statement.silo
+    low, high = (me, other.silo) if me < other.silo else (other.silo, me)
+    try:
+        return keys.pair(session.private, other.key, directory.digest, low, high)
+    except ValueError:
+        raise Untrusted(f"the key of {other.silo} is none") from None
 
 
 def own_key(seed: bytes, directory: Directory) -> bytes:
     """The key of the mask that a silo has for itself in this session."""
     return keys.derived(seed, b"self", directory.digest)
-
-
-def _agreed(session: Session, other: Statement) -> bytes:
-    try:
-        return keys.agreed(session.private, other.key)
-    except ValueError:
-        raise Untrusted(f"the key of {other.silo} is none") from None

@@ -323,7 +323,7 @@ def make_server(recipe: Recipe, seed: int, model: object = None) -> Server:
         run=f"{recipe.hash()}-s{seed}",
         gate=Gate(g.norm, recipe.reporting.decliners) if g.on else None,
         decliners=recipe.reporting.decliners,
-        outliers=Outliers(g.outlier) if g.on and g.outlier else None,
+        outliers=Outliers(recipe.outlier) if g.on and recipe.outlier else None,
         plausibility=plausibility if g.plausible != "ignore" else None,
         standing=_standing(recipe),
         secure=recipe.privacy.secure_aggregation,

@@ -50,6 +50,7 @@ from feduca.recipes.tables import (
 __all__ = ["Recipe", "load", "nearest", "parse_setting", "recipes"]
 
 SCHEMA = 1
+OUTLIER = 5.0  # gate.outlier, where the server sees updates
 _LATER = {  # options that came after the first runs, with the values that leave those runs' names as they were
     "aggregation.optimiser": "sgd",
     "aggregation.beta1": 0.9,
@@ -60,7 +61,7 @@ _LATER = {  # options that came after the first runs, with the values that leave
     "conduct.after": 10,
     "conduct.noise": 0.1,
     "conduct": {"kind": "honest", "clients": None},
-    "gate.outlier": 5.0,
+    "gate.outlier": OUTLIER,
     "own": None,
     "outside": {"kind": "private", "every": 1},
     "participation.against": "current",
@@ -380,10 +381,17 @@ class Recipe(Table):
             what["task"] = {"clients": self.task.clients}
         return what
 
+    @property
+    def outlier(self) -> float:
+        """`gate.outlier`, or what it is where nobody has set it."""
+        unset = 0.0 if self.privacy.secure_aggregation else OUTLIER
+        return unset if self.gate.outlier is None else self.gate.outlier
+
     def hash(self) -> str:
         """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
         what = self._of_the_run({"name", "seeds", "compare", "axes", "smoke", "checkpoint", "study", "also"})
         what["schema"] = SCHEMA
+        what["gate"]["outlier"] = self.outlier  # unset or set to what unset means: the same run
         for dotted, unused in _LATER.items():
             *path, last = dotted.split(".")
             table = what[path[0]] if path else what

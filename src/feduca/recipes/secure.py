@@ -36,7 +36,7 @@ def check_secure(recipe: Recipe) -> None:
     name = recipe.mechanism["name"]
     refused: list[tuple[bool, str, Any, str]] = [
         (g.on and g.norm > 0, "gate.norm", g.norm, f"set it to 0 and {BOUND}"),
-        (g.on and g.outlier > 0, "gate.outlier", g.outlier, f"set it to 0 and {BOUND}"),
+        (g.on and recipe.outlier > 0, "gate.outlier", g.outlier, f"leave it out and {BOUND}"),
         (a.clip > 0, "aggregation.clip", a.clip, f"set it to 0 and {BOUND}"),
         (a.clip_median > 0, "aggregation.clip_median", a.clip_median, f"set it to 0 and {BOUND}"),
         (a.kind != "mean", "aggregation.kind", a.kind, f"use 'mean' and {BOUND}"),

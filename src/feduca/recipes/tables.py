@@ -258,7 +258,9 @@ class GateTable(Table):
 
     on: bool = True
     norm: float = Field(default=0.0, ge=0)  # refuse updates longer than this; 0 = no bound (the norms are recorded)
-    outlier: float = Field(default=5.0, ge=0)  # shorten updates so many times as long as the others'; 0 = never
+    outlier: float | None = Field(  # shorten updates so many times as long as the others'; 0 = never
+        default=None, ge=0, description="5; 0 with privacy.secure_aggregation, under which no update is seen"
+    )
     plausible: Literal["ignore", "advise", "refuse"] = "advise"  # curves and thresholds that do not fit what follows
     plausible_tolerance: float = Field(default=0.05, gt=0)  # of a curve's mean error
     plausible_demand: float = Field(default=0.01, gt=0)  # of a threshold above its own curve
@@ -266,8 +268,8 @@ class GateTable(Table):
 
     @field_validator("outlier")
     @classmethod
-    def _longer_than_usual(cls, outlier: float) -> float:
-        if 0 < outlier < 1:
+    def _longer_than_usual(cls, outlier: float | None) -> float | None:
+        if outlier is not None and 0 < outlier < 1:
             raise ValueError("updates as long as the others' would be shortened; give 1 or more, or 0 for never")
         return outlier
 

@@ -21,7 +21,7 @@ from feduca.recipes.schema import load
 from feduca.runs import checkpoint
 from feduca.types import Reports
 
-ON = {"privacy.secure_aggregation": True, "gate.outlier": 0.0}
+ON = {"privacy.secure_aggregation": True}
 EQ1 = {"mechanism.name": "fedavg", "participation.rule": "accuracy"}
 ALWAYS = {**EQ1, "participation.rule": "always"}
 STAYS = {**EQ1, "offer.kind": "best-mixture"}
@@ -38,11 +38,13 @@ class Unmasked(MaskedSilos):
 
     def _session(self, asked, clients, weights, made):
         fates = [self._drops(asked.round, int(k)) for k in clients]
-        counted, silent = np.array([fate != "masking" for fate in fates]), fates.count("revealing")
+        counted, silent = np.array([fate != "masking" for fate in fates]), np.array([bool(fate) for fate in fates])
+        if not counted.all():  # then whoever is silent afterwards is left out as well
+            counted = ~silent
         for weighed in (weights, weights[counted]):
             if why := complaint(list(weighed), 3):
                 raise Unreleased(why)
-        if counted.sum() - silent < threshold(len(fates)) or (silent and not counted.all()):
+        if (~silent).sum() < threshold(len(fates)):
             raise Unreleased("too few")
         changes = [x - self._last[k] if k in self._last else x for k, x in zip(clients.tolist(), made)]
         return sum((x for x, yes in zip(changes, counted) if yes), np.zeros_like(made[0])), counted
@@ -231,6 +233,21 @@ def test_what_cannot_be_had_with_it_is_refused_in_one_line(settings, names):
         load("quickstart", {**ON, **settings}).single()
     assert names in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_long_updates_are_not_looked_for_where_none_is_seen(task):
+    """Unset, the option is off; set to 0 by hand it is the same run. It comes back without secure aggregation."""
+    secure, plain = load("quickstart", ON), load("quickstart")
+    assert secure.gate.outlier is None
+    assert build(secure, 0, task).server.outliers is None
+    assert build(plain, 0, task).server.outliers is not None
+    assert secure.hash() == load("quickstart", {**ON, "gate.outlier": 0}).hash()
+    assert plain.with_settings(ON) == secure
+    assert secure.with_settings({"privacy.secure_aggregation": False}).hash() == plain.hash()
+    assert plain.hash() != load("quickstart", {"gate.outlier": 0}).hash()
+    with pytest.raises(ConfigError, match=r"gate.outlier is 7\.0 with .*; leave it out and let silos shorten"):
+        load("quickstart", {**ON, "gate.outlier": 7}).single()
+    assert load("quickstart", {**ON, "gate.outlier": 7, "gate.on": False}).outlier == 7
 
 
 def test_its_options_mean_nothing_without_it():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from flwr.proto.node_pb2 import NodeInfo
 from feduca.core import rounds as loop
 from feduca.errors import ConfigError
 from feduca.federation import InProcess
-from feduca.flower import FedUCAStrategy, client_app
+from feduca.flower import FedUCAStrategy, client_app, secure_silo
 from feduca.flower import folder as folders
 from feduca.flower.folder import rotate
 from feduca.flower.keys import Keys
 from feduca.flower.server import Settings, serve
+from feduca.privacy import silo as protocol
+from feduca.privacy.protocol import words_of as words_of_statement
 from feduca.recipes.build import behaviour_of, make_server, masked
 from feduca.recipes.schema import load
 from feduca.runs.lines import Lines
@@ -31,7 +34,6 @@ from numpy_task import NumpyApp, NumpyTask
 N = 4
 ON = {
     "privacy.secure_aggregation": True,
-    "gate.outlier": 0.0,
     "task.clients": N,
     "rounds": 4,
     "mechanism.name": "fedavg",
@@ -176,7 +178,24 @@ def test_three_messages_are_enough_while_nobody_drops_out(tmp_path):
     place = Place(tmp_path, {**ON, "rounds": 2}, gone("silo-3", step=("mask",)))
     place.serve()
     steps = [words_of(asked)["step"] for name, asked, _ in place.wire if name == "silo-0" and words_of(asked)]
-    assert steps == ["mask", "reveal", "mask", "sign", "reveal"]
+    assert steps == ["mask", "reveal", "mask", "sign", "part", "reveal"]
+
+
+def test_silos_that_drop_out_before_and_after_they_have_sent_cost_their_own_changes_alone(tmp_path, monkeypatch):
+    """Of eight silos one sends nothing in round 2 and one vanishes afterwards: the six others' sum is released."""
+    monkeypatch.setattr(sys.modules[__name__], "N", 8)
+    early = gone("silo-3", step=("mask",))
+    for late, lists in (("sign", 2), ("part", 2), ("reveal", 1)):
+        after = gone("silo-5", step=(late, "reveal"))
+        settings = {**ON, "task.clients": 8, "rounds": 3}
+        place = Place(tmp_path / late, settings, lambda *m, after=after: early(m[0], m[1], after(*m)))
+        path = place.serve()
+        assert all("No sum" not in record["reason"] for record in rounds_of(path))
+        advice = Lines.of(path / "clients.jsonl")[1]["advice"]
+        assert [k for k in range(8) if "dropped out" in str(advice[k])] == ([3, 5] if late != "reveal" else [3])
+        steps = [words_of(asked).get("step") for name, asked, _ in place.wire if name == "silo-0"]
+        assert steps.count("sign") == lists
+        assert "dropped out" not in str(Lines.of(path / "clients.jsonl")[2]["advice"])
 
 
 def test_two_that_drop_out_release_nothing_and_are_counted_the_next_time(tmp_path):
@@ -262,6 +281,57 @@ def test_a_server_that_goes_back_and_lies_gets_no_second_sum(tmp_path):
     assert not ask(place, "silo-0", **first, directory=text).has_error()  # the very same: the very same answer
 
 
+def test_a_server_that_goes_back_further_gets_no_round_begun_anew(tmp_path):
+    """It asks in an old round for the same update under other keys, after the silo has lost its answers and old sessions."""
+    place = Place(tmp_path, ON)
+    path = place.serve()
+    questions = [asked for name, asked, _ in place.wire if name == "silo-0" and "announcement" in asked.content]
+    assert len(questions) == 4
+    run = json.loads((path / "deployment.json").read_text())["run"]
+    folder = tmp_path / "d/silos/silo-0/state/runs" / run
+    assert sorted(path.name for path in folder.glob("secure-*")) == ["secure-000003.json", "secure-000004.json"]
+
+    def keys_of(question, other_model=0.0):
+        content = RecordDict(dict(question.content))
+        theta = content["theta"]["theta"].numpy()
+        content["theta"] = ArrayRecord({"theta": FlowerArray(theta + theta.dtype.type(other_model))})
+        place.grid.nodes[98] = place.grid.nodes[10]
+        (reply,) = place.grid.pull_messages(
+            place.grid.push_messages([Message(content, 98, "train", group_id=question.metadata.group_id)])
+        )
+        return None if reply.has_error() else reply.content["statement"]["text"]
+
+    assert keys_of(questions[0]) is None
+    for answer in folder.glob("round-*"):
+        answer.unlink()
+    for question in questions[:2]:
+        for other in (0.0, 1e-3):
+            assert keys_of(question, other) is None
+            assert "lies behind: this silo has masked a change in round 4" in place.log("silo-0").splitlines()[-1]
+        for answer in folder.glob("round-*"):
+            answer.unlink()
+    assert keys_of(questions[3]) == keys_of(
+        questions[3], 1e-3
+    )  # of the last round: the very same keys, whatever it asks
+
+    # Nor can it make use of a key that was announced, and left lying while the run went on.
+    (folder / "secure-000003.json").unlink()
+    silo = secure_silo.SecureSilo("silo-0", folder.parents[1], place.app.recipe, run)
+    signed = protocol.announce("silo-0", run, 3, b"model", silo._signer())
+    silo._save(signed)
+    directory = next(
+        words_of(a)["directory"] for n, a, _ in place.wire if words_of(a).get("round") == 3 and n == "silo-0"
+    )
+    said, weights = json.loads(directory)
+    mine = next(k for k, words in enumerate(said) if words[1] == "silo-0")
+    forged = json.dumps([[*said[:mine], words_of_statement(signed.statement), *said[mine + 1 :]], weights])
+    reply = ask(place, "silo-0", run=run, round=3, step="mask", last=0, directory=forged)
+    assert reply.has_error()
+    assert "round 3 lies behind" in place.log("silo-0").splitlines()[-1]
+    for number in (5, 6):  # on it goes
+        assert silo._not_older(number) is None
+
+
 def test_an_interrupted_deployment_goes_on_bit_equal(tmp_path):
     """The server dies in the middle of round 3, after silos have masked their changes, and starts again."""
 
@@ -291,7 +361,7 @@ def test_who_has_no_registered_keys_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="registered keys"):
         place.serve(folder="")
     with pytest.raises(ConfigError, match="registered keys"):
-        FedUCAStrategy({"privacy": {"secure_aggregation": True}, "gate": {"outlier": 0.0}})
+        FedUCAStrategy({"privacy": {"secure_aggregation": True}})
 
 
 def test_a_new_key_reaches_the_other_silos(tmp_path):
@@ -361,8 +431,6 @@ def test_a_server_cannot_try_weights_until_it_knows_how_long_an_update_is(tmp_pa
 def test_two_processes_mask_one_update_for_one_directory(tmp_path, monkeypatch):
     """Both have read the session before either has written it, unless they wait for each other."""
     import threading
-
-    from feduca.flower import secure_silo
 
     place, words = asked_to_mask(tmp_path)
     both, read = threading.Barrier(2), secure_silo.SecureSilo._session

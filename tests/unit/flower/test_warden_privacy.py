@@ -29,7 +29,9 @@ def dp(node, text):
     [
         ("", False),
         ('[privacy]\ndp = "records"\nepsilon = 8.0\n', False),
-        ('[privacy]\ndp = "records"\nepsilon = 3.0\n', True),
+        ('[privacy]\ndp = "records"\nepsilon = 3.0\n', False),  # at a delta that nobody knows before the app runs
+        ('[privacy]\ndp = "records"\nepsilon = 3.0\ndelta = 1e-4\n', True),
+        ('[privacy]\ndp = "records"\nepsilon = 8.0\ndelta = 1e-4\n', False),
         ('[privacy]\ndp = "off"\nepsilon = 1.0\n', False),
         ("[privacy]\nepsilon = 1.0\n", False),
         ("[privacy]\ndp = true\nepsilon = 1.0\n", False),
@@ -40,7 +42,7 @@ def dp(node, text):
         ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = nan\n', False),
         ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = "small"\n', False),
         ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = 1e-6\ndecisions = "noisy"\n', True),
-        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndecisions = "exact"\n', False),
+        ('[privacy]\ndp = "records"\nepsilon = 1.0\ndelta = 1e-6\ndecisions = "exact"\n', False),
     ],
 )
 def test_epsilon_is_a_bound_on_the_recipe(node, text, passes):
@@ -53,7 +55,7 @@ def test_epsilon_is_a_bound_on_the_recipe(node, text, passes):
 
 def test_epsilon_is_a_bound_on_all_runs_together(node):
     """Else a server would only have to begin again."""
-    dp(node, '[privacy]\ndp = "records"\nepsilon = 2.0\n')
+    dp(node, '[privacy]\ndp = "records"\nepsilon = 2.0\ndelta = 1e-5\n')
     node.policy("epsilon = 5.0")
     assert MODEL in node.ask(training(1, "run-1"), thief)
     assert MODEL in node.ask(training(2, "run-1"), thief)
@@ -94,16 +96,32 @@ PRIVATE = {
 }
 
 
-def test_a_delta_that_follows_from_too_few_examples_is_refused(node):
+def test_a_delta_that_would_follow_from_the_examples_is_refused(node):
     """Unset, delta is 1 / (10 n): a bound on epsilon alone would promise little."""
     task, bound = NumpyTask(2), policies.Policy(epsilon=3.0)
-    assert max(task.examples) < 1000
-    with pytest.raises(policies.ConfigError, match=r"delta is 0\.0.* with privacy\.delta = 0\.0001 or less") as refused:
+    with pytest.raises(policies.ConfigError, match=r"delta open, .* with privacy\.delta = 0\.0001 or less") as refused:
         policies.behave(node.recipe.with_settings(PRIVATE), 0, task, bound)
     assert "\n" not in str(refused.value)
     small = node.recipe.with_settings({**PRIVATE, "privacy.delta": 1e-5})
     assert policies.behave(small, 0, task, bound).privacy.delta == 1e-5
     assert policies.behave(node.recipe.with_settings(PRIVATE), 0, task, policies.Policy()).privacy.delta is None
+
+
+def never(message, context):
+    raise AssertionError("the app runs")
+
+
+def test_an_open_delta_and_a_least_gain_beside_privacy_are_refused_before_the_app(node):
+    """Not by what the app makes of its recipe: nothing of it runs."""
+    for text, policy, why in (
+        ("epsilon = 3.0\n", "epsilon = 3.0", "leaves privacy.delta open"),
+        ("epsilon = 3.0\ndelta = 1e-5\n", "least_gain = -1", "no privacy budget pays for"),
+        ("epsilon = 3.0\ndelta = 1e-5\n", "least_gain = 0.1\nepsilon = 3.0", "no privacy budget pays for"),
+    ):
+        dp(node, '[privacy]\ndp = "records"\n' + text)
+        node.policy(policy)
+        assert only_the_decision(node.ask(*training(1), never, run=30))
+        assert why in node.log.splitlines()[-1]
 
 
 @pytest.mark.parametrize("least", [-1.0, 0.0, 0.1])
