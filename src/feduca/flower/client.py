@@ -21,7 +21,7 @@ from feduca._version import __version__
 from feduca.errors import ConfigError
 from feduca.flower import codec
 from feduca.flower.app import App, OneSilo
-from feduca.flower.failures import POLICY, Declined, discreet
+from feduca.flower.failures import Declined, discreet
 from feduca.flower.mods import around_models
 from feduca.flower.policy import behave, limited
 from feduca.flower.policy import read as read_policy
@@ -41,8 +41,8 @@ def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
         name, folder = identity(context.node_config)
         with discreet(folder, silo=name):
             codec._config(message.content, "hello")
-            if kept_out(SiloStore(folder), read_policy(Path(folder).parent)) is not None:
-                raise Declined(POLICY)
+            if (out := kept_out(SiloStore(folder), read_policy(Path(folder).parent))) is not None:
+                raise Declined(out.said)
             return Message(codec.hello_reply(introduce(app, name, context.node_config)), reply_to=message)
 
     @flower.train(mods=[around_models(mod) for mod in mods])

@@ -23,6 +23,7 @@ log = logging.getLogger("feduca")
 POLICY = "declined: policy"  # all that a silo says which its operator, or its operator's policy, keeps out
 LEAVES, ERASES = f"{POLICY}, for good", f"{POLICY}, for good, and asks to be forgotten"
 DECIDED = (POLICY, LEAVES, ERASES)
+UNAPPROVED = "its operator has not approved this app"
 SPOKEN = re.compile(r"[A-Za-z]{1,40}, line \d{1,9} of its log")  # all that ever leaves
 _RAISED = re.compile(r"<class '(?P<name>[\w.]+)'>:<'(?P<text>.*)'>", re.DOTALL)  # as Flower words an exception
 _PACKAGES = {"feduca", "numpy", "scipy", "torch", "pandas", "sklearn", "safetensors", *sys.stdlib_module_names}

@@ -148,6 +148,7 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             keys=_keys(settings),
             share=server.share,
             secure=recipe.privacy.least if server.secure else 0,
+            waiting=directory.waits,
         )
         federation.gather(settings.silos)
         session = Session(recipe, seed, federation, model, directory)

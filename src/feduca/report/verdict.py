@@ -106,7 +106,8 @@ def research(run: Run) -> list[str]:
 def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
-    state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
+    headline = run.state == "running" and run.silent is None and not run.failure  # it says how far the run is
+    state = "" if headline else _state(run)
     who = (_unheard(run), _silent(run), _gone(run), _private(run)) if run.rounds else ()
     return [said for said in (*doubt, state, *who) if said]
 
@@ -192,7 +193,8 @@ def _state(run: Run) -> str:
                 f"It says that it is running, but nothing was written for {lapse(run.silent)} and nobody here holds its"
                 f" folder: it was probably killed after round {len(run.rounds)}; `feduca resume` goes on."
             )
-        return f"Still running: round {len(run.rounds)}{planned}."
+        waits = f" It waits, and goes on by itself: {run.failure}." if run.failure else ""
+        return f"Still running: round {len(run.rounds)}{planned}.{waits}"
     return ""
 
 

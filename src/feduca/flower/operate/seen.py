@@ -110,6 +110,11 @@ class Seen:
             if item.get("event") == "rolled back":
                 self.rolled_back.append(int(number(item.get("round")) or 0))
 
+    @property
+    def waits(self) -> str:
+        """For what a run that goes on waits, or nothing."""
+        return self.reason if self.state == "running" else ""
+
     def name_of(self, k: int) -> str:
         return self.silos[k] if k < len(self.silos) else f"silo-{k}"
 
@@ -117,6 +122,7 @@ class Seen:
         with contextlib.suppress(OSError, ValueError, FeducaError):
             told = files.read_json(self.path / manifest.STATUS)
             self.state, self.reason = text(told.get("state")) or "none", text(told.get("reason"))
+            self.said = (self.path / manifest.STATUS).stat().st_mtime
         with contextlib.suppress(OSError, ValueError, FeducaError, LookupError, TypeError):
             self.silos = [text(one["name"]) for one in files.read_json(self.path / manifest.SILOS)["silos"]]
 
@@ -194,11 +200,11 @@ class Watched:
 
     def overdue(self) -> float:
         """By how many seconds the round that goes on is overdue; 0 where it is not."""
-        if self.run is None or self.run.state != "running":
+        if self.run is None or self.run.state != "running" or self.run.waits:
             return 0.0
         most = (
             self.server.operate.overdue
             or sum(float(self.server.settings.get(name, 0.0)) for name in ("round-timeout", "silos-timeout")) + 60.0
         )
-        since = max(self.run.changed, self.app_since)
+        since = max(self.run.changed, self.run.said, self.app_since)
         return max(0.0, time.time() - since - most) if since else 0.0
