@@ -17,6 +17,7 @@ from typing import Any
 from feduca.errors import FeducaError
 from feduca.flower import deploy
 from feduca.flower.folder import ServerFolder
+from feduca.flower.operate import log as events
 from feduca.flower.processes import alive
 from feduca.report.cleaning import letters, number, text
 from feduca.runs import files, lines, manifest, rollback
@@ -78,6 +79,7 @@ class Seen:
         self.path, self.planned = path, planned
         self.name = f"{path.parent.name}/{path.name}"
         self.state, self.reason = "none", ""
+        self.said = 0.0  # when its status was written: as it began, was gone on with, waited or waits no longer
         self.silos: list[str] = []
         self.rolled_back: list[int] = []  # to which rounds, one after the other
         self._rounds, self._clients = Tail(path / manifest.ROUNDS), Tail(path / manifest.CLIENTS)
@@ -154,6 +156,25 @@ def _objects(found: list[bytes], only: tuple[str, ...] | None) -> Iterator[dict[
             item = lines.decoded(line, only)
             if isinstance(item, dict):
                 yield item
+
+
+class Warned:
+    """What the server app warns of from now on, for whoever waits at a terminal: each thing once, not in every round."""
+
+    def __init__(self, server: ServerFolder) -> None:
+        self._tail = Tail(server.path / events.NAME)
+        self._tail.new()
+        self._said: dict[tuple[str, str], str] = {}
+
+    def new(self) -> Iterator[str]:
+        for item in _objects(self._tail.new()[1], None):
+            if item.get("from") != "app" or item.get("level") not in ("warning", "error"):
+                continue
+            about, words = (str(item.get("event")), str(item.get("silo"))), text(item.get("text"))
+            said = words.removeprefix(f"round {item.get('round')}: ")
+            if self._said.get(about) != said:
+                self._said[about] = said
+                yield words
 
 
 class Watched:
