@@ -22,6 +22,7 @@ from feduca.errors import FeducaError, InputError
 from feduca.flower import approval, certificates, control, deploy, policy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
+from feduca.flower.front import CHECKED, CHECKER
 from feduca.flower.keys import Keys
 from feduca.flower.processes import environment
 
@@ -190,7 +191,8 @@ def _connection(host: str, port: int, path: Path) -> Iterator[Finding]:
     connection = http.client.HTTPSConnection(host, port, timeout=5, context=context)
     before = time.time()
     try:
-        connection.request("POST", "/v1/control/list-nodes", b"", {"content-type": "application/x-protobuf"})
+        told = {"content-type": "application/x-protobuf", "user-agent": CHECKER}
+        connection.request("POST", CHECKED, b"", told)
         answer = connection.getresponse()
         date = answer.getheader("date")
     except ssl.SSLCertVerificationError as error:
@@ -262,7 +264,13 @@ def _exchange(server: ServerFolder) -> Iterator[Finding]:
     for event in told["events"]:
         if "turned away" in event:
             yield Finding("exchange", False, event, "mend that silo's installation or configuration")
-    missing = sorted(set(server.silos) - {silo["silo"] for silo in told["silos"]})
+        elif "takes no part" in event:
+            yield Finding("exchange", False, event, "its operator decides, by hours, approval or a pause", optional=True)
+    missing = sorted(
+        name
+        for name in set(server.silos) - {silo["silo"] for silo in told["silos"]}
+        if not any(event.startswith(f"{name} (node ") for event in told["events"])
+    )
     if missing:
         yield Finding(
             "exchange", False, f"no answer from {', '.join(missing)}", "start their SuperNodes", optional=True
