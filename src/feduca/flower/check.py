@@ -107,6 +107,11 @@ def _server(server: ServerFolder) -> Iterator[Finding]:
         yield from _private(server.path / "superlink.db", "server", "database")
     recipe = deploy.recipe_of(server)
     yield Finding("recipe", True, f"{recipe.name} ({recipe.hash()}), {recipe.rounds} rounds")
+    if recipe.privacy.secure_aggregation:
+        silos, least = len(list((server.path / "keys").glob("*.pub"))), recipe.privacy.least
+        seen = f"{silos} silos, and a sum needs {least} fresh updates (privacy.least)"
+        remedy = "have more silos than that: whoever declines or is absent costs a round its sum"
+        yield Finding("secure aggregation", silos > least, seen, remedy, optional=True)
     out = deploy.out_of(server)
     there = next(p for p in (out, *out.parents) if p.exists())
     yield Finding(
@@ -159,7 +164,7 @@ def _data(silo: SiloFolder) -> Iterator[Finding]:
         told = {"error": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
     if "error" in told:
         yield Finding(
-            f"{silo.name}'s data", False, told["error"], f"mend [config] in {silo.path}/silo.toml, or the data"
+            f"{silo.name}'s data", False, told["error"], f"mend [config] in {silo.path}/silo.toml, the data or the app"
         )
     elif "examples" in told:
         yield Finding(f"{silo.name}'s data", True, f"{told['examples']} examples")

@@ -83,3 +83,8 @@ def heard(reply: Message) -> str:
     found = _RAISED.fullmatch(words)
     ours = found and (SPOKEN.fullmatch(found["text"]) or found["text"] in DECIDED)
     return (found["text"] if found and ours else words)[:300]
+
+
+def numberless(words: str) -> str:
+    """The same for every time that something happens: only the line of a log or the round is another."""
+    return re.sub("[0-9]+", "", words)

@@ -25,7 +25,7 @@ from feduca.core.messages import alone, silent, together
 from feduca.core.share import Share
 from feduca.errors import RunError
 from feduca.flower import codec
-from feduca.flower.failures import DECIDED, ERASES, LEAVES, POLICY, UNAPPROVED, heard
+from feduca.flower.failures import DECIDED, ERASES, LEAVES, POLICY, UNAPPROVED, heard, numberless
 from feduca.flower.keys import Keys
 from feduca.flower.register import Member, Register
 from feduca.flower.secure_server import SecureSums
@@ -197,10 +197,10 @@ class FlowerFederation:
         return list(found.values())
 
     def _turn_away(self, node: int, why: str, online: Mapping[int, str]) -> None:
-        """Said once for each reason: it is asked again and again."""
+        """Said once for each reason, whatever line of its log that is now: it is asked again and again."""
         _, before = self._turned_away.get(node, (0.0, ""))
         self._turned_away[node] = time.monotonic(), why
-        if why == before:
+        if numberless(why) == numberless(before):
             return
         about = {"silo": online[node]} if online.get(node) else {}
         said = f"takes no part: {why}" if why in (*DECIDED, UNAPPROVED) else f"was turned away: {why}"

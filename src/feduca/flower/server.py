@@ -34,7 +34,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from feduca.core import roster
 from feduca.core import rounds as loop
-from feduca.core.records import ClientRecord, RoundRecord
+from feduca.core.records import UNRELEASED, ClientRecord, RoundRecord
 from feduca.errors import CheckpointError, ConfigError, InputError
 from feduca.flower.app import App
 from feduca.flower.federation import FlowerFederation, Patience
@@ -44,7 +44,7 @@ from feduca.flower.operate import log as events
 from feduca.flower.processes import started
 from feduca.flower.register import Register
 from feduca.recipes.build import make_server
-from feduca.runs import checkpoint, files
+from feduca.runs import checkpoint, files, privacy
 from feduca.runs.directory import Resumed, RunDirectory, check_writable, write_whole
 from feduca.runs.session import Session, metric_of
 from feduca.types import ABSENT, REFUSED, Array, ServerState
@@ -151,6 +151,9 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             waiting=directory.waits,
         )
         federation.gather(settings.silos)
+        if (least := recipe.privacy.least) >= (silos := len(register.members)) and server.secure:
+            said = f"{silos} silos, and a sum needs {least} fresh updates (privacy.least): whoever declines or is absent costs a round"
+            federation.note(f"{said} its sum; have more silos than that", "no-sum", logging.WARNING)
         session = Session(recipe, seed, federation, model, directory)
         state = session.begin(earlier)
         if state is not None:
@@ -228,6 +231,7 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
     """What the session does after each round, and a line for whoever watches the server."""
     metric, last = metric_of(session.recipe, session.model), session.recipe.rounds
     forgotten: list[int] = []  # silos whose updates older checkpoints no longer hold
+    lost: list[int] = []  # rounds without a sum
 
     def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
         erased = federation.register.census().erased  # who asked for it in this very round, too
@@ -240,6 +244,11 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
         words = ", ".join(f"{name} {word}" for name, word in zip(federation.silos, per_client.status))
         said = record.round, last, metric, record.accuracy, words
         log.info("round %d of %d: %s %s; %s", *said, extra={"event": "round", "round": record.round})
+        if record.reason.startswith(UNRELEASED):
+            lost.append(record.round)
+            if len(lost) == 1:  # the live page counts them
+                about = {"event": "no-sum", "round": record.round}
+                log.warning("round %d: no sum was released: %s", record.round, privacy.why_not(record.reason), extra=about)
         for name, word, why in zip(federation.silos, per_client.status, per_client.reason):
             if word in (ABSENT, REFUSED):
                 about = {"event": word, "round": record.round, "silo": name}

@@ -78,7 +78,7 @@ def verdict(run: Run) -> list[str]:
         ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet.".strip()]
-    who = (_unheard(run), _silent(run), _gone(run), _private(run))
+    who = (_unheard(run), _silent(run), _gone(run), _private(run), _unreleased(run))
     sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), *who]
     return [sentence for sentence in sentences if sentence]
 
@@ -108,7 +108,7 @@ def notices(run: Run) -> list[str]:
     doubt = verdict(run)[:1] if run.doubt else []
     headline = run.state == "running" and run.silent is None and not run.failure  # it says how far the run is
     state = "" if headline else _state(run)
-    who = (_unheard(run), _silent(run), _gone(run), _private(run)) if run.rounds else ()
+    who = (_unheard(run), _silent(run), _gone(run), _private(run), _unreleased(run)) if run.rounds else ()
     return [said for said in (*doubt, state, *who) if said]
 
 
@@ -262,6 +262,12 @@ def _private(run: Run) -> str:
     last, table = run.clients[-1], run.config.get("privacy")
     budget = number(table.get("epsilon")) if isinstance(table, Mapping) else None
     said = privacy.sentence(last.numbers["epsilon"], last.reason, budget)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _unreleased(run: Run) -> str:
+    """What secure aggregation could not add up."""
+    said = privacy.unreleased([line.words["reason"] for line in run.rounds])
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 

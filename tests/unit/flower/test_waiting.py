@@ -1,4 +1,4 @@
-"""When no silo works by its own policy, the run waits and no round is lost; what silos decide by their data is a round."""
+"""What a server's operator is told of silos that do not work: by their policies (the run waits), by an app that cannot, too few."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import logging
 
 import pytest
 
-from feduca.errors import RunError
-from feduca.flower import client_app, federation
+from feduca.errors import ConfigError, RunError
+from feduca.flower import FedUCAStrategy, check, client_app, federation
 from feduca.flower.failures import POLICY, UNAPPROVED
 from feduca.flower.federation import WAITS, FlowerFederation, Patience
+from feduca.flower.folder import init, read_server
+from feduca.flower.operate.seen import Warned
 from feduca.flower.register import Register
 from feduca.flower.server import Settings, serve
 from feduca.recipes.schema import load
+from feduca.report.reading import RunReader
+from feduca.report.verdict import notices, verdict
 from feduca.types import JOINED, REFUSED
 from local_grid import LocalGrid, Node
 from numpy_task import NumpyTask
@@ -261,3 +265,77 @@ def test_who_was_turned_away_is_named_where_too_few_came(tmp_path):
     with pytest.raises(RunError, match=r"these came: none; silo-0 \(node 10\) was turned away: it runs recipe \w+, the"):
         met.gather(3)
     assert len([event for event in met.events if "silo-0" in event]) == 1
+
+
+# An app that cannot do what its recipe says, and too few silos for a sum ---------------------------------------------
+
+
+def test_differential_privacy_with_an_app_that_cannot_is_refused_before_the_first_round(tmp_path, brisk, caplog):
+    """By the silo's own name and the class of the error; its words stay in the silo's log."""
+    app = App(rounds=2)
+    private = {"privacy.dp": "records", "privacy.epsilon": 3.0, "mechanism.name": "fedavg", "participation.rule": "always"}
+    app.recipe = app.recipe.with_settings(private)
+    with pytest.raises(RunError, match=r"none; silo-0 \(node 10\) was turned away: it answered with an error: ConfigError"):
+        serve(app, LocalGrid(nodes(app, tmp_path)), Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=0.5))
+    assert not list((tmp_path / "runs").rglob("rounds.jsonl"))  # not one round
+    said = [(r.levelname, r.silo, r.event) for r in caplog.records if hasattr(r, "silo")]
+    assert said == [("WARNING", f"silo-{k}", "turned-away") for k in SILOS]  # once each
+    assert "has no method `train_private`" in (tmp_path / "1" / "log.jsonl").read_text()
+    with pytest.raises(ConfigError, match=r"privacy.dp is 'records', but `fit` is the app's own training"):
+        FedUCAStrategy(app.recipe)
+
+
+def test_three_silos_whose_sums_need_three_are_warned_and_a_refusal_is_said_once(tmp_path, caplog):
+    from tests.unit.flower import test_secure as secure
+
+    settings = {**secure.ON, "task.clients": 3, "rounds": 5}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secure, "N", 3)
+        place = secure.Place(tmp_path, settings)
+
+        def fails(message, context, inner=place.grid.nodes[12].app):
+            if asked(message) > 2:
+                raise RuntimeError("its disk is full")
+            return inner(message, context)
+
+        place.grid.nodes[12].app = fails  # type: ignore[assignment]
+        path = place.serve(silos=3)
+    said = [r.getMessage() for r in caplog.records if getattr(r, "event", "") == "no-sum"]
+    assert len(said) == 2
+    assert said[0].startswith("3 silos, and a sum needs 3 fresh updates (privacy.least)")
+    why = "2 fresh updates that matter, and a sum needs 3 (privacy.least); have more silos than privacy.least"
+    assert said[1] == f"round 3: no sum was released: {why}, so that one may decline"
+    wanted = f"No sum was released in 3 of 5 rounds, in the last of them: {why}, so that one may decline."
+    run = RunReader(path).run
+    assert wanted in verdict(run)
+    assert wanted in notices(run)
+    found = {f.what: f for f in check._server(read_server(tmp_path / "d" / "server"))}
+    assert not found["secure aggregation"].ok
+    assert found["secure aggregation"].optional
+
+
+def test_a_terminal_is_told_each_warning_of_the_app_once(tmp_path):
+    server = read_server(init(tmp_path / "d", load(BASE), [f"silo-{k}" for k in SILOS]))
+    path = server.path / "log.jsonl"
+
+    def write(**line):
+        with path.open("a") as file:
+            file.write(json.dumps({"time": "", "level": "warning", "from": "app", "event": "absent", **line}) + "\n")
+
+    write(silo="silo-1", round=1, text="round 1: of an earlier run")
+    warned = Warned(server)
+    for turn in (2, 3):
+        write(silo="silo-1", round=turn, text=f"round {turn}: silo-1 absent: failed: RunError, line {turn} of its log")
+        write(silo="silo-2", round=turn, text=f"round {turn}: silo-2 absent: its node is not connected")
+    write(level="info", event="round", round=3, text="round 3 of 9")
+    write(**{"from": "front"}, event="turned-away", text="of no concern to the run")
+    write(event="waits", round=4, text="round 4 waits")
+    with path.open("a") as file:
+        file.write("[1]\n{broken\n")
+    assert list(warned.new()) == [
+        "round 2: silo-1 absent: failed: RunError, line 2 of its log",
+        "round 2: silo-2 absent: its node is not connected",
+        "round 4 waits",
+    ]
+    write(silo="silo-1", round=5, text="round 5: silo-1 absent: no answer within 9 s")
+    assert list(warned.new()) == ["round 5: silo-1 absent: no answer within 9 s"]

@@ -16,6 +16,7 @@ from typing import Any
 
 from feduca.errors import FeducaError
 from feduca.flower import deploy
+from feduca.flower.failures import numberless
 from feduca.flower.folder import ServerFolder
 from feduca.flower.operate import log as events
 from feduca.flower.processes import alive
@@ -171,7 +172,7 @@ class Warned:
             if item.get("from") != "app" or item.get("level") not in ("warning", "error"):
                 continue
             about, words = (str(item.get("event")), str(item.get("silo"))), text(item.get("text"))
-            said = words.removeprefix(f"round {item.get('round')}: ")
+            said = numberless(words)
             if self._said.get(about) != said:
                 self._said[about] = said
                 yield words
