@@ -68,7 +68,9 @@ def test_silos_that_misbehave_and_strangers(world):
         world.stop_silo(name)
     assert set(control.registered(world.server)) == {f"silo-{k}" for k in range(4)}
     away = [line["text"] for line in told(world) if line["event"] == "turned-away" and line["from"] == "front"]
-    key = subprocess.run(["ssh-keygen", "-lf", str(world.place / "silos" / "unregistered" / "key.pub")], capture_output=True, text=True)
+    key = subprocess.run(
+        ["ssh-keygen", "-lf", str(world.place / "silos" / "unregistered" / "key.pub")], capture_output=True, text=True
+    )
     if key.returncode == 0:
         assert sum(key.stdout.split()[1] in text for text in away) == 1
     assert sum("an unknown key (SHA256:" in text for text in away) == 1  # not once a try

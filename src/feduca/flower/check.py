@@ -270,7 +270,9 @@ def _exchange(server: ServerFolder) -> Iterator[Finding]:
         if "turned away" in event:
             yield Finding("exchange", False, event, "mend that silo's installation or configuration")
         elif "takes no part" in event:
-            yield Finding("exchange", False, event, "its operator decides, by hours, approval or a pause", optional=True)
+            yield Finding(
+                "exchange", False, event, "its operator decides, by hours, approval or a pause", optional=True
+            )
     missing = sorted(
         name
         for name in set(server.silos) - {silo["silo"] for silo in told["silos"]}

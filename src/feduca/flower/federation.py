@@ -47,7 +47,9 @@ class Patience:
     silos_s: float = 600.0  # for enough silos to be there
     poll_s: float = 0.25  # between two looks
     stranger_s: float = 60.0  # until a node that was turned away is asked again
-    policy_s: float = 15.0  # until silos that all decline by their policies are asked whether one is back; then twice as long
+    policy_s: float = (
+        15.0  # until silos that all decline by their policies are asked whether one is back; then twice as long
+    )
     longest_s: float = 300.0  # ... and so on, up to this
     hello_s: float = 60.0  # for the answer to that
 
@@ -125,10 +127,12 @@ class FlowerFederation:
                 away = {node: why for node, (_, why) in self._turned_away.items() if node in online}
                 if len(here) + sum(why in OUT for why in away.values()) < self._quorum:
                     seen = ", ".join(m.name for m in here) or "none"
-                    odd = "; ".join(f"{self._called(node, online)} was turned away: {why}" for node, why in away.items())
+                    odd = "; ".join(
+                        f"{self._called(node, online)} was turned away: {why}" for node, why in away.items()
+                    )
                     raise RunError(
-                        f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen}{odd and f'; {odd}'};"
-                        " start the others' SuperNodes (`feduca deploy check` helps) and resume"
+                        f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
+                        f" {odd}{'; ' * bool(odd)}start the others' SuperNodes (`feduca deploy check` helps) and resume"
                     )
                 if not waits:  # they are there, and decide themselves when they come
                     self._wait("the run", f"they are asked again every {self._patience.stranger_s:g} s")
@@ -175,7 +179,9 @@ class FlowerFederation:
             try:
                 if reply.has_error():
                     why = heard(reply)
-                    raise codec.ProtocolError(why if why in (*DECIDED, UNAPPROVED) else f"it answered with an error: {why}")
+                    raise codec.ProtocolError(
+                        why if why in (*DECIDED, UNAPPROVED) else f"it answered with an error: {why}"
+                    )
                 hello = codec.read_hello(reply.content)
                 self.heard[hello.silo] = hello, time.time()
                 self._check(hello, online.get(node, ""))

@@ -150,11 +150,11 @@ def init(
     metrics: str = "",
     beside: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
-    """Write a deployment for `silos`, all of it or nothing. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt.
+    """Write a deployment for `silos`, all of it or nothing.
 
-    `bind` is the address of the one interface to listen on, `control` the port of the SuperLink behind the front, `metrics` where
-    figures and health are served. `config` holds further entries for `server` and for single silos, such as where their data are.
-    `beside` writes more into the folder.
+    `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt. `bind` is the address of the one interface
+    to listen on, `control` the port of the SuperLink behind the front, `metrics` where figures and health are served. `config` holds
+    further entries for `server` and for single silos, such as where their data are. `beside` writes more into the folder.
     """
     host = _host(address)
     names = list(dict.fromkeys(silos))
@@ -315,7 +315,9 @@ def check_user(*paths: Path) -> None:
         return
     for path in paths:
         if path.exists() and (seen := path.stat()).st_uid != 0:
-            raise InputError(f"{path} belongs to {_name(seen.st_uid)}, and this is root; run it as that user: {_as(seen)}")
+            raise InputError(
+                f"{path} belongs to {_name(seen.st_uid)}, and this is root; run it as that user: {_as(seen)}"
+            )
 
 
 def _name(user: int) -> str:

@@ -49,7 +49,10 @@ TOLD = {
 }  # and flwr-*: nothing else is passed on
 HOP = {"host", "connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "date", "server"}
 HEADERS_S = 30.0  # seconds for a request's headers to arrive
-CHECKED, CHECKER = "/v1/control/list-nodes", "feduca-check"  # what `deploy check` asks to see it refused, and how it calls itself
+CHECKED, CHECKER = (
+    "/v1/control/list-nodes",
+    "feduca-check",
+)  # what `deploy check` asks to see it refused, and how it calls itself
 AGAIN_S, MOST = 600.0, 200  # seconds until the same refusal is noted again; different ones noted meanwhile
 
 

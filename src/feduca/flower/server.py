@@ -152,8 +152,10 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
         )
         federation.gather(settings.silos)
         if (least := recipe.privacy.least) >= (silos := len(register.members)) and server.secure:
-            said = f"{silos} silos, and a sum needs {least} fresh updates (privacy.least): whoever declines or is absent costs a round"
-            federation.note(f"{said} its sum; have more silos than that", "no-sum", logging.WARNING)
+            said = (
+                f"{silos} silos, and a sum needs {least} fresh updates (privacy.least): whoever declines or is absent"
+            )
+            federation.note(f"{said} costs a round its sum; have more silos than that", "no-sum", logging.WARNING)
         session = Session(recipe, seed, federation, model, directory)
         state = session.begin(earlier)
         if state is not None:
@@ -248,7 +250,9 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
             lost.append(record.round)
             if len(lost) == 1:  # the live page counts them
                 about = {"event": "no-sum", "round": record.round}
-                log.warning("round %d: no sum was released: %s", record.round, privacy.why_not(record.reason), extra=about)
+                log.warning(
+                    "round %d: no sum was released: %s", record.round, privacy.why_not(record.reason), extra=about
+                )
         for name, word, why in zip(federation.silos, per_client.status, per_client.reason):
             if word in (ABSENT, REFUSED):
                 about = {"event": word, "round": record.round, "silo": name}

@@ -240,7 +240,7 @@ class RunDirectory:
         return True
 
     def waits(self, why: str) -> None:
-        """Say for what a run that goes on waits; an empty text: it does no longer. It is no reason to stop that nobody can be told."""
+        """Say for what a run that goes on waits; an empty text: no longer. That nobody can be told is no reason to stop."""
         if self._begun:
             said = {"schema": manifest.SCHEMA, "state": "running"} | ({"reason": why} if why else {})
             with contextlib.suppress(OSError):

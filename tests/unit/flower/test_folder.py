@@ -205,7 +205,14 @@ def test_every_start_of_a_supernode_reads_silo_toml_anew(place, monkeypatch):
 def test_a_damaged_note_of_the_last_start_says_nothing(place):
     mine = folders.read_silo(place / "silos" / "silo-0")
     here = {"pid": os.getpid(), "since": started(os.getpid())}
-    for text in ("", "[]", "{", json.dumps({**here, "with": 3}), json.dumps(here), '{"pid": "x", "since": "", "with": {}}'):
+    for text in (
+        "",
+        "[]",
+        "{",
+        json.dumps({**here, "with": 3}),
+        json.dumps(here),
+        '{"pid": "x", "since": "", "with": {}}',
+    ):
         (mine.state / deploy.STARTED).write_text(text)
         assert deploy.outdated(mine) == []
     (mine.state / deploy.STARTED).write_text(json.dumps({**here, "with": deploy._needs_restart(mine)}))

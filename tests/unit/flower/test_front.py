@@ -206,8 +206,9 @@ def test_a_node_answers_for_itself_alone():
 @pytest.fixture
 def door(place, monkeypatch):
     """The front before a SuperLink that does not answer, with TLS; where it is, and the authority's certificate."""
-    import uvicorn
     from asyncio import sslproto
+
+    import uvicorn
 
     certificates.make_ca(place)
     certificates.issue_server(place, place, ["127.0.0.1"])

@@ -1,4 +1,4 @@
-"""What a server's operator is told of silos that do not work: by their policies (the run waits), by an app that cannot, too few."""
+"""Silos that do not work, by their policies (the run waits), their app, or because they are too few: what the server says."""
 
 from __future__ import annotations
 
@@ -262,7 +262,9 @@ def test_who_was_turned_away_is_named_where_too_few_came(tmp_path):
         LocalGrid(good), Register(), run="r", recipe="another", size=4, curve=3,
         patience=Patience(silos_s=0.3, poll_s=0.01, stranger_s=0.05),
     )  # fmt: skip
-    with pytest.raises(RunError, match=r"these came: none; silo-0 \(node 10\) was turned away: it runs recipe \w+, the"):
+    with pytest.raises(
+        RunError, match=r"these came: none; silo-0 \(node 10\) was turned away: it runs recipe \w+, the"
+    ):
         met.gather(3)
     assert len([event for event in met.events if "silo-0" in event]) == 1
 
@@ -273,9 +275,16 @@ def test_who_was_turned_away_is_named_where_too_few_came(tmp_path):
 def test_differential_privacy_with_an_app_that_cannot_is_refused_before_the_first_round(tmp_path, brisk, caplog):
     """By the silo's own name and the class of the error; its words stay in the silo's log."""
     app = App(rounds=2)
-    private = {"privacy.dp": "records", "privacy.epsilon": 3.0, "mechanism.name": "fedavg", "participation.rule": "always"}
+    private = {
+        "privacy.dp": "records",
+        "privacy.epsilon": 3.0,
+        "mechanism.name": "fedavg",
+        "participation.rule": "always",
+    }
     app.recipe = app.recipe.with_settings(private)
-    with pytest.raises(RunError, match=r"none; silo-0 \(node 10\) was turned away: it answered with an error: ConfigError"):
+    with pytest.raises(
+        RunError, match=r"none; silo-0 \(node 10\) was turned away: it answered with an error: ConfigError"
+    ):
         serve(app, LocalGrid(nodes(app, tmp_path)), Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=0.5))
     assert not list((tmp_path / "runs").rglob("rounds.jsonl"))  # not one round
     said = [(r.levelname, r.silo, r.event) for r in caplog.records if hasattr(r, "silo")]
