@@ -152,9 +152,10 @@ def init(
 ) -> Path:
     """Write a deployment for `silos`, all of it or nothing.
 
-    `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt. `bind` is the address of the one interface
-    to listen on, `control` the port of the SuperLink behind the front, `metrics` where figures and health are served. `config` holds
-    further entries for `server` and for single silos, such as where their data are. `beside` writes more into the folder.
+    `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt. `bind` is the address of the one
+    interface to listen on, `control` the port of the SuperLink behind the front, `metrics` where figures and health are served.
+    `config` holds further entries for `server` and for single silos, such as where their data are. `beside` writes more into
+    the folder.
     """
     host = _host(address)
     names = list(dict.fromkeys(silos))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,12 +58,13 @@ def brisk(monkeypatch):
         def __init__(self, round_s=5.0, silos_s=5.0):
             super().__init__(round_s, silos_s, poll_s=0.01, stranger_s=0.02, policy_s=0.02, longest_s=0.08)
 
-    def sleep(seconds, real=federation.time.sleep):
+    def sleep(seconds):
         pauses.append(seconds)
-        real(seconds)
+        time.sleep(seconds)
 
     monkeypatch.setattr("feduca.flower.server.Patience", Brisk)
-    monkeypatch.setattr(federation.time, "sleep", sleep)
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr(federation, "time", clock)  # this module's alone: other threads sleep, too
     return pauses
 
 

@@ -131,6 +131,18 @@ def test_what_leaves_is_the_same_for_every_reason(node):
     assert said[0][0] < 1000
 
 
+def test_to_be_asked_who_one_is_uses_up_no_round(node):
+    """So a server that waits for silos may ask again and again; whoever is kept out declines that, too."""
+    node.policy("rounds = 1")
+    for _ in range(5):
+        assert b"hello" in node.ask(codec.hello_request("run-1"), honest(node), "query")
+    assert SiloStore(node.silo / "state").worked == 0
+    assert MODEL in node.ask(*_train(1), thief)
+    assert only_the_decision(node.ask(codec.hello_request("run-1"), honest(node), "query"))
+    assert only_the_decision(node.ask(*_train(2), thief))
+    assert SiloStore(node.silo / "state").worked == 1
+
+
 def test_a_pause_during_a_round_keeps_its_work_in(node):
     def slow(message, context):
         (node.silo / "state" / "veto").write_text("audit")
