@@ -47,9 +47,8 @@ class Patience:
     silos_s: float = 600.0  # for enough silos to be there
     poll_s: float = 0.25  # between two looks
     stranger_s: float = 60.0  # until a node that was turned away is asked again
-    policy_s: float = (
-        15.0  # until silos that all decline by their policies are asked whether one is back; then twice as long
-    )
+    closed_s: float = 604800.0  # while every silo declines by its policy
+    policy_s: float = 15.0  # until they are asked for the first time whether one is back; then twice as long, ...
     longest_s: float = 300.0  # ... and so on, up to this
     hello_s: float = 60.0  # for the answer to that
 
@@ -125,7 +124,8 @@ class FlowerFederation:
                     )
                     break
                 away = {node: why for node, (_, why) in self._turned_away.items() if node in online}
-                if len(here) + sum(why in OUT for why in away.values()) < self._quorum:
+                there = len(here) + sum(why == POLICY for why in away.values())
+                if there < self._quorum or time.monotonic() > deadline + self._patience.closed_s:
                     seen = ", ".join(m.name for m in here) or "none"
                     odd = "; ".join(
                         f"{self._called(node, online)} was turned away: {why}" for node, why in away.items()
@@ -272,8 +272,13 @@ class FlowerFederation:
 
     def _waited(self, round: int) -> bool:
         """Wait until a silo may work; False where one may all along, and declined by what it had worked in this round."""
-        pause, waits = self._patience.policy_s, False
+        pause, waits, until = self._patience.policy_s, False, time.monotonic() + self._patience.closed_s
         while not self._anybody(round):
+            if time.monotonic() > until:
+                raise RunError(
+                    f"round {round}: every silo has declined by its policy for {self._patience.closed_s:g} s (policy-timeout);"
+                    " ask their operators, then resume"
+                )
             if not waits:
                 often = f"after {pause:g} s, then ever less often, at least every {self._patience.longest_s:g} s"
                 self._wait(f"round {round}", f"they are asked again {often}, and no round is lost", round=round)

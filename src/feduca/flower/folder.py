@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {  # of the server app, as server.py reads them
     "quorum": 1,
     "round-timeout": 3600.0,
     "silos-timeout": 600.0,
+    "policy-timeout": 604800.0,
     "patience": 3,
     "out": "runs",
     "again": False,

@@ -6,6 +6,7 @@ Its settings are the Flower app's run configuration (`[tool.flwr.app.config]`, o
     quorum         how many must be connected for a round to begin
     round-timeout  seconds a silo has to answer; then it is absent from that round
     silos-timeout  seconds to wait for `silos` or for the quorum; then the run stops, to be resumed
+    policy-timeout seconds to wait while every silo declines by its policy; then the run stops, to be resumed
     patience       silent rounds after which a silo is left out of the program until it answers again; 0 = never
     out            folder for run directories, on the SuperLink's machine
     again          start over, even where the run is finished or can be continued
@@ -64,6 +65,7 @@ class Settings:
     quorum: int = 1
     round_timeout: float = 3600.0
     silos_timeout: float = 600.0
+    policy_timeout: float = 604800.0
     patience: int = 0
     out: str = "runs"
     again: bool = False
@@ -85,7 +87,7 @@ class Settings:
                 )
             given[name] = value
         settings = Settings(**given)
-        for name in ("silos", "quorum", "round_timeout", "silos_timeout"):
+        for name in ("silos", "quorum", "round_timeout", "silos_timeout", "policy_timeout"):
             if not getattr(settings, name) > 0:
                 raise ConfigError(f"{name.replace('_', '-')} is {getattr(settings, name)}; it must be above 0")
         if settings.patience < 0:
@@ -144,7 +146,7 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             size=len(theta),
             curve=server.family.size,
             quorum=settings.quorum,
-            patience=Patience(settings.round_timeout, settings.silos_timeout),
+            patience=Patience(settings.round_timeout, settings.silos_timeout, closed_s=settings.policy_timeout),
             keys=_keys(settings),
             share=server.share,
             secure=recipe.privacy.least if server.secure else 0,

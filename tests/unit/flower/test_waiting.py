@@ -55,8 +55,9 @@ def brisk(monkeypatch):
     pauses: list[float] = []
 
     class Brisk(Patience):
-        def __init__(self, round_s=5.0, silos_s=5.0):
-            super().__init__(round_s, silos_s, poll_s=0.01, stranger_s=0.02, policy_s=0.02, longest_s=0.08)
+        def __init__(self, round_s=5.0, silos_s=5.0, closed_s=60.0):
+            quick = {"poll_s": 0.01, "stranger_s": 0.02, "policy_s": 0.02, "longest_s": 0.08}
+            super().__init__(round_s, silos_s, closed_s=closed_s, **quick)
 
     def sleep(seconds):
         pauses.append(seconds)
@@ -173,6 +174,23 @@ def test_a_server_that_dies_while_it_waits_goes_on_with_the_same_round(tmp_path,
     rows = [json.loads(line) for line in (path / "clients.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2, 3]
     assert REFUSED not in rows[1]["status"]
+
+
+def test_nobody_is_waited_for_without_end(tmp_path, brisk):
+    app = App(rounds=3)
+    grid = LocalGrid(nodes(app, tmp_path))
+    closed_in_round(tmp_path, grid, 2, 99)
+    settings = Settings(silos=3, out=str(tmp_path / "runs"), silos_timeout=0.1, policy_timeout=0.5)
+    with pytest.raises(
+        RunError, match=r"round 2: every silo has declined by its policy for 0.5 s \(policy-timeout\); ask"
+    ):
+        serve(app, grid, settings)
+    for place in (tmp_path / "runs").glob("*/*"):
+        assert json.loads((place / "status.json").read_text())["state"] == "failed"
+    with pytest.raises(
+        RunError, match=r"these came: none; silo-0 \(node 10\) was turned away: declined: policy; silo-1"
+    ):
+        serve(app, grid, Settings(silos=3, out=str(tmp_path / "other"), silos_timeout=0.1, policy_timeout=0.5))
 
 
 def test_what_silos_decide_by_their_data_is_a_round(tmp_path, brisk):
