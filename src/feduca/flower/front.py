@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from feduca.flower import control
+from feduca.flower.failures import numberless
 from feduca.flower.folder import ServerFolder, read_server
 from feduca.flower.keys import Keys
 from feduca.flower.operate import log as events
@@ -49,10 +50,8 @@ TOLD = {
 }  # and flwr-*: nothing else is passed on
 HOP = {"host", "connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "date", "server"}
 HEADERS_S = 30.0  # seconds for a request's headers to arrive
-CHECKED, CHECKER = (
-    "/v1/control/list-nodes",
-    "feduca-check",
-)  # what `deploy check` asks to see it refused, and how it calls itself
+CHECKED = "/v1/control/list-nodes"  # what `deploy check` asks, to see it refused ...
+CHECKER = "feduca-check"  # ... and how it calls itself
 AGAIN_S, MOST = 600.0, 200  # seconds until the same refusal is noted again; different ones noted meanwhile
 
 
@@ -80,9 +79,9 @@ class Door:
             line = bytes_to_public_key(key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         except (KeyError, ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
             return ""
-        print_ = b64encode(hashlib.sha256(b64decode(line.split()[1])).digest()).decode().rstrip("=")
-        name = self._ever.get(key)
-        return f" (SHA256:{print_}{f', until lately the key of {name}' if name else ''})"
+        seen = b64encode(hashlib.sha256(b64decode(line.split()[1])).digest()).decode().rstrip("=")
+        name = "" if key in self._keys.names() else self._ever.get(key)
+        return f" (SHA256:{seen}{f', until lately the key of {name}' if name else ''})"
 
     def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Status and reason where a request may not pass; None where it may."""
@@ -205,8 +204,9 @@ def application(door: Door, inside: str, authority: Path, noted: Seldom) -> Any:
             status, why = refusal
             peer = request.client.host if request.client else "somebody"
             if path == CHECKED and request.headers.get("user-agent") == CHECKER:
-                log.info("`feduca deploy check` looked, from %s", peer, extra={"event": "checked"})
-            elif noted(peer, why, who := door.who(request.headers)):
+                if noted(peer, CHECKER):
+                    log.info("`feduca deploy check` looked, from %s", peer, extra={"event": "checked"})
+            elif noted(peer, numberless(why), who := door.who(request.headers)):
                 words = request.method, path[:80], peer, why, who
                 event = "turned-away" if status == 401 else "request-refused"
                 log.warning("refused %s %r from %s: %s%s", *words, extra={"event": event})

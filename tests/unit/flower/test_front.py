@@ -254,6 +254,10 @@ def test_the_operator_is_told_who_is_turned_away_and_not_at_every_request(door, 
     (place / "keys" / "north.pub").unlink()
     assert ask(signed(place, "north")) == 401
     assert said("turned-away")[1].endswith("until lately the key of north)")
+    for k in range(3):  # the same again, though the seconds differ
+        assert ask(signed(place, "south", late=4000.0 + 60 * k)) == 401
+    assert [text for text in said("turned-away") if "the clock of south is" in text][1:] == []
+    assert "until lately" not in said("turned-away")[2]
     for junk in ("", "AAAA", b64encode(b"-----BEGIN PUBLIC KEY-----").decode()):
         assert ask(signed(place, "south") | {"flwr-public-key": junk}) == 401
 
