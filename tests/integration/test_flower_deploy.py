@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -230,12 +232,20 @@ def test_nothing_a_process_started_is_left(tmp_path):
 @pytest.mark.slow
 def test_up_ends_like_run_and_leaves_nothing_behind(tmp_path):
     command = [sys.executable, "-m", "feduca", "deploy", "up", "--silos", "3", "--rounds", "2", "--json"]
-    command += ["--out", str(tmp_path / "runs"), "--set", "engine.threads=1"]
+    port = free_port()
+    command += ["--out", str(tmp_path / "runs"), "--set", "engine.threads=1", "--metrics", f"127.0.0.1:{port}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path)
     family: set = set()
+    health: set[str] = set()
     while process.poll() is None:
         family |= set(descendants(process.pid))
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as said,
+        ):
+            health.add(said.read().decode())
         time.sleep(0.5)
+    assert any("of 2, running" in said for said in health), health
     assert process.returncode == 0
     assert process.stdout is not None
     row = json.loads(process.stdout.read().splitlines()[-1])
@@ -453,3 +463,17 @@ def test_a_silos_check_reads_its_data(tmp_path):
     assert "north.csv" in found["north's data"].seen
     assert "silo.toml" in found["north's data"].remedy
     assert not (silo / "state" / "log.jsonl").exists()  # a rehearsal leaves no trace
+
+
+def test_a_silos_check_finds_an_app_that_cannot_hide_examples(tmp_path):
+    world = World(tmp_path, 1)
+    private = {
+        "privacy.dp": "records",
+        "privacy.epsilon": 3.0,
+        "participation.rule": "always",
+        "mechanism.name": "fedavg",
+    }
+    world.recipe(private)
+    found = {f.what: f for f in examine(world.place / "silos" / "silo-0")}
+    assert not found["silo-0's data"].ok
+    assert "the app's NumpyTask has no method `train_private`" in found["silo-0's data"].seen

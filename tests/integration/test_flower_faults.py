@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from flower_world import World, events, reasons, statuses, wait_for
 pytestmark = pytest.mark.slow
 
 ANSWERED = (JOINED, DECLINED)
+
+
+def told(world):
+    """The server's log."""
+    return [json.loads(line) for line in (world.server.path / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture
@@ -59,6 +65,14 @@ def test_silos_that_misbehave_and_strangers(world):
         wait_for(lambda log=log, words=words: words in log.read_text().lower(), 300, f"{name} to be refused")
         world.stop_silo(name)
     assert set(control.registered(world.server)) == {f"silo-{k}" for k in range(4)}
+    away = [line["text"] for line in told(world) if line["event"] == "turned-away" and line["from"] == "front"]
+    key = subprocess.run(
+        ["ssh-keygen", "-lf", str(world.place / "silos" / "unregistered" / "key.pub")], capture_output=True, text=True
+    )
+    if key.returncode == 0:
+        assert sum(key.stdout.split()[1] in text for text in away) == 1
+    assert sum("an unknown key (SHA256:" in text for text in away) == 1  # not once a try
+    assert sum("127.0.0.1 was turned away by itself: it does not believe" in text for text in away) == 1
 
     deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=1200)
     seen, why = statuses(path), reasons(path)
@@ -75,6 +89,8 @@ def test_silos_that_misbehave_and_strangers(world):
     assert seen[6][2] == ABSENT
     assert "no answer within 90 s" in why[6][2]
     assert "it calls itself 'silo-0' and holds the key of 'silo-3'" in events(path)
+    named = [line for line in told(world) if line["event"] == "turned-away" and line["from"] == "app"]
+    assert [line["silo"] for line in named] == ["silo-3"]  # by the key it holds, and once
     assert all(len(row) == 3 for row in seen)
     assert all(word in ANSWERED for row in seen for word in row[:2])  # nobody else was held up
     assert seen[-1][2] in ANSWERED  # it is back once it answers again
@@ -120,8 +136,6 @@ def test_server_app_and_superlink_killed(world, monkeypatch):
     world.superlink.kill()
     assert len(statuses(path)) == 3
     world.start_superlink()
-
-    import subprocess
 
     done = subprocess.run(
         [sys.executable, "-m", "feduca", "resume", str(path), "--json"],

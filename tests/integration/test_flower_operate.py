@@ -21,11 +21,12 @@ import tomlkit
 from prometheus_client.parser import text_string_to_metric_families
 
 from feduca.flower import deploy
+from feduca.flower.failures import POLICY
 from feduca.flower.operate.settings import ABSENT as SILENT
-from feduca.flower.operate.settings import BACK, DIED, LEFT
+from feduca.flower.operate.settings import BACK, DIED, LEFT, WAITS
 from feduca.flower.processes import Process, descendants, environment, free_port
 from feduca.report.dashboard.server import Source
-from feduca.types import ABSENT
+from feduca.types import ABSENT, REFUSED
 from feduca.types import LEFT as GONE
 from flower_world import World, reasons, statuses, wait_for
 
@@ -99,7 +100,7 @@ def test_an_operator_sees_who_comes_leaves_hangs_and_dies(tmp_path):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers500)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port, heard = watched(world, webhook=f"http://127.0.0.1:{server.server_port}/alerts")
-    path = world.recipe({"rounds": 14, "task.clients": 4}, round_timeout=20.0, silos=3, patience=1)
+    path = world.recipe({"rounds": 16, "task.clients": 4}, round_timeout=20.0, silos=3, patience=1)
     try:
         serve(world, "--run")
         status, words = get(port, "/health")
@@ -110,7 +111,7 @@ def test_an_operator_sees_who_comes_leaves_hangs_and_dies(tmp_path):
         found = wait_for(lambda: (f := metrics(port)).get("feduca_rounds_total") and f, 20, "its figures")
         assert get(port, "/health")[0] == 200
         assert found["feduca_rounds_total"] >= 1
-        assert found["feduca_rounds_planned"] == 14
+        assert found["feduca_rounds_planned"] == 16
         assert found["feduca_silos{joined}"] == 3
         assert found["feduca_silo{silo-1,joined}"] == 1
         assert found["feduca_healthy"] == found["feduca_app_running"] == 1
@@ -139,6 +140,28 @@ def test_an_operator_sees_who_comes_leaves_hangs_and_dies(tmp_path):
         assert "silo-3" in said
         assert "silo-0 (round" in said
 
+        # All take no part for a while: the run waits, says so once, and no round is lost.
+        vetoes = [world.place / "silos" / f"silo-{k}" / "state" / "veto" for k in (1, 2, 3)]
+        for veto in vetoes:
+            veto.write_text("closed for the night")
+        wait_for(
+            lambda: "it waits: every silo declines by its policy" in get(port, "/health")[1], 300, "the run to wait"
+        )
+        wait_for(lambda: any(e["event"] == WAITS for e in told(heard)), 60, "word of that")
+        done = len(statuses(path))
+        assert get(port, "/health")[0] == 200
+        assert metrics(port)["feduca_waiting"] == 1
+        assert "It waits, and goes on by itself: every silo declines by its policy" in json.dumps(
+            json.loads(Source([path]).current("")[1] or b"")
+        )
+        time.sleep(20)  # longer than a round takes
+        assert len(statuses(path)) == done
+        vetoes[0].unlink()
+        wait_for(lambda: len(statuses(path)) > done, 400, "the round to be asked again")
+        assert statuses(path)[done][1] != REFUSED
+        for veto in vetoes[1:]:
+            veto.unlink()
+
         app = json.loads((world.server.path / deploy.RUNNING).read_text())["pid"]
         os.kill(app, signal.SIGKILL)
         wait_for(lambda: any(e["event"] == DIED for e in told(heard)), 120, "word of the app's death")
@@ -148,9 +171,12 @@ def test_an_operator_sees_who_comes_leaves_hangs_and_dies(tmp_path):
         world.stop()
         server.server_close()
     seen = statuses(path)
-    assert len(seen) == 14
+    assert len(seen) == 16
     assert any(row[1] == ABSENT for row in seen)
     assert [row[0] for row in seen][-1] == GONE
+    others = [{why for why, word in zip(whys, row) if word != GONE} for whys, row in zip(reasons(path), seen)]
+    assert {POLICY} not in others  # no round was lost to it
+    assert [e["event"] for e in told(heard)].count(WAITS) == 1
     silos = {e["event"]: e["silo"] for e in told(heard)}
     assert silos[SILENT] == "silo-1"
     assert silos[LEFT] == "silo-0"
@@ -163,7 +189,7 @@ def test_an_operator_sees_who_comes_leaves_hangs_and_dies(tmp_path):
     lines = [json.loads(line) for line in (world.server.path / "log.jsonl").read_text().splitlines()]
     assert {line["from"] for line in lines} == {"supervisor", "front", "app"}
     assert all({"time", "level", "from", "event", "text"} <= set(line) for line in lines)
-    assert {line["round"] for line in lines if line["event"] == "round"} == set(range(1, 15))
+    assert {line["round"] for line in lines if line["event"] == "round"} == set(range(1, 17))
     assert any(line["event"] == "absent" and line["silo"] == "silo-1" for line in lines)
     assert any(line["event"] == GONE and line["silo"] == "silo-0" for line in lines)
     assert any(line["event"] == "resumed" for line in lines)

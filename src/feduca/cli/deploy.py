@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from feduca.cli import silo as silos
-from feduca.cli.options import Json, Rounds, Set, Source, print_findings, print_run
+from feduca.cli.options import Json, Rounds, Set, Source, print_findings, print_run, say
 from feduca.cli.whole import Whole, flower_is_here
 
 app = typer.Typer(
@@ -92,8 +92,8 @@ def init(
         app=own,
         config=_entries(config or []),
         metrics=("0.0.0.0:9464" if inside else "127.0.0.1:9464") if metrics is None else metrics,
+        beside=lambda part: install.write(part, target, bundle),
     )
-    install.write(folder, target, bundle)
     typer.echo(
         f"written to {folder}: server/ for {address}, silos/ for {', '.join(names)}; README.md says what goes where"
     )
@@ -124,9 +124,10 @@ def add(
     from feduca.flower import folder as folders
 
     flower_is_here()
+    server = folders.read_server(folder)
+    folders.check_user(server.path)
     path = folders.add_silo(folder, name)
     install.write_silo(folder, path)
-    server = folders.read_server(folder)
     there = control.running(server)
     if there:
         control.register(server)
@@ -148,6 +149,7 @@ def remove(
 
     flower_is_here()
     server = folders.read_server(folder)
+    folders.check_user(server.path)
     folders.remove_key(server, name)
     if control.running(server):
         control.register(server)
@@ -164,6 +166,7 @@ def rotate(
     from feduca.flower import folder as folders
 
     flower_is_here()
+    folders.check_user(folder)
     mine, server = folders.rotate(folder, name)
     if server is None:
         typer.echo(f"copy {mine.path}/key.pub to server/keys/{mine.name}.pub on the server, then start.sh again")
@@ -182,6 +185,7 @@ def renew(
     from feduca.flower import folder as folders
 
     flower_is_here()
+    folders.check_user(folder)
     names = folders.renew(folder, host or [])
     typer.echo(
         f"written for {', '.join(names)}; copy server/server.crt and server.key to the server, then start.sh again"
@@ -203,6 +207,7 @@ def superlink(
 
     flower_is_here()
     server = folders.read_server(folder)
+    folders.check_user(server.path)
 
     def ready() -> None:
         names = sorted(control.registered(server)) or ["nobody"]
@@ -225,6 +230,7 @@ def silo(folder: Annotated[Path, typer.Argument(help="The silo's folder.")]) -> 
     flower_is_here()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     mine = folders.read_silo(folder)
+    folders.check_user(mine.path, mine.state)
     typer.echo(f"{mine.name} reports to {mine.superlink}; log: {mine.state}/supernode.log", err=True)
 
     def diagnose() -> None:
@@ -248,7 +254,8 @@ def run(
 
     flower_is_here()
     server = folders.read_server(folder)
-    print_run(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds)), as_json)
+    folders.check_user(server.path)
+    print_run(deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds), say=say), as_json)
 
 
 @app.command()
@@ -265,8 +272,10 @@ def check(
 ) -> None:
     """Is everything in order? One line per finding, with a remedy."""
     from feduca.flower.check import examine
+    from feduca.flower.folder import check_user
 
     flower_is_here()
+    check_user(folder, folder / "state")
     print_findings(examine(folder, exchange=exchange), as_json)
 
 
@@ -281,6 +290,9 @@ def up(
     folder: Annotated[
         Path | None, typer.Option(help="Bring up this deployment (of `init`) instead of a new one.")
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="host:port of /metrics and /health; unset, what the folder's server.toml says.")
+    ] = None,
     as_json: Json = False,
     again: Again = False,
 ) -> None:
@@ -292,14 +304,17 @@ def up(
 
     chosen = _recipe(source, settings, rounds, seed, silos)
     from feduca.flower import deploy
+    from feduca.flower.folder import check_user
 
     signal.signal(signal.SIGTERM, ended)  # so that everything started is stopped, too
     if folder is not None:
-        with deploy.standing(folder) as server:
-            result = deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds))
+        check_user(folder)
+        with deploy.standing(folder, metrics) as server:
+            result = deploy.run(server, again=again, watch=_watch(deploy.recipe_of(server).rounds), say=say)
         print_run(result, as_json)
         return
-    print_run(deploy.up(chosen, out, silos=silos, again=again, watch=_watch(chosen.rounds)), as_json)
+    watch = _watch(chosen.rounds)
+    print_run(deploy.up(chosen, out, silos=silos, again=again, watch=watch, say=say, metrics=metrics), as_json)
 
 
 def resume(path: Path, as_json: bool, rounds: int) -> None:
@@ -307,7 +322,7 @@ def resume(path: Path, as_json: bool, rounds: int) -> None:
     flower_is_here()
     from feduca.flower import deploy
 
-    print_run(deploy.resume(path, watch=_watch(rounds)), as_json)
+    print_run(deploy.resume(path, watch=_watch(rounds), say=say), as_json)
 
 
 def _watch(rounds: int) -> Any:

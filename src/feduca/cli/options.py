@@ -172,6 +172,7 @@ def print_run(result: RunResult, as_json: bool) -> None:
         standing.departed(gone, result.silos),
         standing.unheard(result.clients, result.silos),
         privacy.sentence(privacy.spent(last), last["reason"], result.config.get("privacy", {}).get("epsilon")),
+        privacy.unreleased([record["reason"] for record in result.rounds]),
     ):
         if line:
             echo(line)

@@ -58,6 +58,9 @@ def _in_words(silo: dict[str, Any], folder: Path) -> list[str]:
     score = "" if model is None or model["accuracy"] is None else f", {model['accuracy']:.4f} on its validation data"
     lines.append("deploys: " + ("nothing yet" if model is None else f"{model['what']}{score}"))
     lines.append(f"policy: {'; '.join(silo['policy']) or 'none of its own, the recipe decides'}")
+    if silo["outdated"]:
+        names = ", ".join(silo["outdated"])
+        lines.append(f"silo.toml has changed since the silo was started ({names}); end start.sh and start it again")
     lines += [f"waits for your approval: {what}; `feduca silo approve {folder}`" for what in silo["waiting"]]
     return lines
 
@@ -115,11 +118,9 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking, if you have read it already.")] = False,
 ) -> None:
     """Show how the app and settings that the server sent differ from the approved ones, and approve them if you say yes."""
-    flower_is_here()
+    mine = _mine(folder)
     from feduca.flower import approval, consent
-    from feduca.flower import folder as folders
 
-    mine = folders.read_silo(folder)
     asked = None if bundle is not None else consent.waiting(mine.path)
     if bundle is not None:
         content = approval.bundle(bundle) if bundle.is_dir() else approval.read(bundle)
@@ -165,16 +166,22 @@ def export(
     """Write the model that this silo may deploy now, with a model card and checksums."""
     flower_is_here()
     from feduca.flower import kept
+    from feduca.flower.folder import check_user
 
+    if out.absolute().is_relative_to(folder.absolute()):
+        check_user(folder)
     done = kept.export(folder, out)
     typer.echo(f"{kept.WHAT[done.card['silo']['what']]}, of round {done.card['rounds']}, written to {done.path}")
 
 
 def _mine(folder: Path) -> Any:
+    """A silo that is to be changed."""
     flower_is_here()
-    from feduca.flower.folder import read_silo
+    from feduca.flower.folder import check_user, read_silo
 
-    return read_silo(folder)
+    mine = read_silo(folder)
+    check_user(mine.path, mine.state)
+    return mine
 
 
 def _word(mine: Any, name: str, text: str) -> None:

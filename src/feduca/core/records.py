@@ -17,6 +17,7 @@ import numpy as np
 Column = Sequence[Any] | np.ndarray
 
 WITHOUT = "without standing: "  # how the server's advice begins to a silo that has none
+UNRELEASED = "No sum was released: "  # how a round's reason begins where secure aggregation gave none
 
 
 @dataclass(frozen=True)

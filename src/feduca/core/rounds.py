@@ -253,7 +253,7 @@ def advance(
     beside = None if shift is None else shift(inner, joined)
     if server.secure:
         sums = secure.gathered(state, reports, used, server.memory.kind, parameters)
-        solved, joined = replace(solved, reason=f"{solved.reason} {sums.why}".strip()), sums.counted
+        solved, joined = replace(solved, reason=f"{sums.why} {solved.reason}".strip()), sums.counted
         theta, moments = server.aggregation.next(*sums.step, parameters, state.moments, beside)
         formed, remembered, history = sums.formed, state.remembered, {**history, **sums.history}
     else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from feduca.core.arrays import like, zeros
+from feduca.core.records import UNRELEASED
 from feduca.errors import RunError
 from feduca.privacy.encoding import decode
 from feduca.trust.gate import Admitted
@@ -79,7 +80,7 @@ def gathered(state: ServerState, reports: Reports, used: Allocation, memory: str
     empty = zeros(theta, 1, len(theta))
     step = (theta, np.ones(1), like(theta, row)[None], np.zeros(1), empty, np.array([number > 0]))
     formed = replace(used, alpha=held, applied=None)
-    return Sums(step, counted, formed, {HELD: held}, kept, released.why and f"No sum was released: {released.why}.")
+    return Sums(step, counted, formed, {HELD: held}, kept, released.why and f"{UNRELEASED}{released.why}.")
 
 
 def _released(reports: Reports) -> Released:

@@ -59,6 +59,11 @@ def recipe_of(source: Source) -> Recipe:
             "privacy.secure_aggregation is true, but an app's own clients hold no registered keys to sign those of a round with;"
             " use a deployment (docs/deploy.md), or leave it out"
         )
+    if chosen.privacy.dp != "off":
+        raise ConfigError(
+            f"privacy.dp is {chosen.privacy.dp!r}, but `fit` is the app's own training, whose gradients nobody clips; use"
+            " Flower's LocalDpMod around `rational`, or a deployment (docs/deploy.md), or leave it out"
+        )
     if chosen.alone:
         raise ConfigError(
             "alone is true, but an app's functions score no untouched data to compare on; leave alone out"

@@ -22,6 +22,7 @@ from feduca.errors import FeducaError, InputError
 from feduca.flower import approval, certificates, control, deploy, policy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
+from feduca.flower.front import CHECKED, CHECKER
 from feduca.flower.keys import Keys
 from feduca.flower.processes import environment
 
@@ -106,6 +107,11 @@ def _server(server: ServerFolder) -> Iterator[Finding]:
         yield from _private(server.path / "superlink.db", "server", "database")
     recipe = deploy.recipe_of(server)
     yield Finding("recipe", True, f"{recipe.name} ({recipe.hash()}), {recipe.rounds} rounds")
+    if recipe.privacy.secure_aggregation:
+        silos, least = len(list((server.path / "keys").glob("*.pub"))), recipe.privacy.least
+        seen = f"{silos} silos, and a sum needs {least} fresh updates (privacy.least)"
+        remedy = "have more silos than that: whoever declines or is absent costs a round its sum"
+        yield Finding("secure aggregation", silos > least, seen, remedy, optional=True)
     out = deploy.out_of(server)
     there = next(p for p in (out, *out.parents) if p.exists())
     yield Finding(
@@ -158,7 +164,7 @@ def _data(silo: SiloFolder) -> Iterator[Finding]:
         told = {"error": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
     if "error" in told:
         yield Finding(
-            f"{silo.name}'s data", False, told["error"], f"mend [config] in {silo.path}/silo.toml, or the data"
+            f"{silo.name}'s data", False, told["error"], f"mend [config] in {silo.path}/silo.toml, the data or the app"
         )
     elif "examples" in told:
         yield Finding(f"{silo.name}'s data", True, f"{told['examples']} examples")
@@ -190,7 +196,8 @@ def _connection(host: str, port: int, path: Path) -> Iterator[Finding]:
     connection = http.client.HTTPSConnection(host, port, timeout=5, context=context)
     before = time.time()
     try:
-        connection.request("POST", "/v1/control/list-nodes", b"", {"content-type": "application/x-protobuf"})
+        told = {"content-type": "application/x-protobuf", "user-agent": CHECKER}
+        connection.request("POST", CHECKED, b"", told)
         answer = connection.getresponse()
         date = answer.getheader("date")
     except ssl.SSLCertVerificationError as error:
@@ -262,7 +269,15 @@ def _exchange(server: ServerFolder) -> Iterator[Finding]:
     for event in told["events"]:
         if "turned away" in event:
             yield Finding("exchange", False, event, "mend that silo's installation or configuration")
-    missing = sorted(set(server.silos) - {silo["silo"] for silo in told["silos"]})
+        elif "takes no part" in event:
+            yield Finding(
+                "exchange", False, event, "its operator decides, by hours, approval or a pause", optional=True
+            )
+    missing = sorted(
+        name
+        for name in set(server.silos) - {silo["silo"] for silo in told["silos"]}
+        if not any(event.startswith(f"{name} (node ") for event in told["events"])
+    )
     if missing:
         yield Finding(
             "exchange", False, f"no answer from {', '.join(missing)}", "start their SuperNodes", optional=True

@@ -21,9 +21,9 @@ from feduca._version import __version__
 from feduca.errors import ConfigError
 from feduca.flower import codec
 from feduca.flower.app import App, OneSilo
-from feduca.flower.failures import POLICY, Declined, discreet
+from feduca.flower.failures import Declined, discreet
 from feduca.flower.mods import around_models
-from feduca.flower.policy import behave, limited
+from feduca.flower.policy import Policy, behave, limited
 from feduca.flower.policy import read as read_policy
 from feduca.flower.secure_silo import SecureSilo
 from feduca.flower.silo import kept_out, respond
@@ -41,8 +41,8 @@ def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
         name, folder = identity(context.node_config)
         with discreet(folder, silo=name):
             codec._config(message.content, "hello")
-            if kept_out(SiloStore(folder), read_policy(Path(folder).parent)) is not None:
-                raise Declined(POLICY)
+            if (out := kept_out(SiloStore(folder), read_policy(Path(folder).parent))) is not None:
+                raise Declined(out.said)
             return Message(codec.hello_reply(introduce(app, name, context.node_config)), reply_to=message)
 
     @flower.train(mods=[around_models(mod) for mod in mods])
@@ -51,7 +51,7 @@ def client_app(app: App, mods: Sequence[Mod] = ()) -> ClientApp:
         with discreet(folder, silo=name, round=message.metadata.group_id):
             index = int(dict(message.content["announcement"]).get("client", 0))  # type: ignore[call-overload]
             policy = read_policy(Path(folder).parent)
-            task = OneSilo(limited(app.silo(name, index, context.node_config), policy.examples), name)
+            task = prepared(app, name, index, context.node_config, policy)
             asked = codec.read_announcement(message.content, name, task.size)
             how = behave(app.recipe, app.recipe.seeds[0], task, policy)
             answer = respond(name, SiloStore(folder), task, how, asked, policy, app.recipe)
@@ -83,8 +83,7 @@ def secure(app: App, name: str, folder: str, run: str) -> SecureSilo:
 
 def introduce(app: App, name: str, config: Mapping[str, Any]) -> codec.Hello:
     """What the silo called `name` says of itself."""
-    policy = read_policy(Path(identity(config)[1]).parent)
-    task = OneSilo(limited(app.silo(name, 0, config), policy.examples), name)
+    task = prepared(app, name, 0, config, read_policy(Path(identity(config)[1]).parent))
     check_confidence(app.recipe, task)  # a server without data may not know the metric: refuse before the first round
     return codec.Hello(
         silo=name,
@@ -95,6 +94,17 @@ def introduce(app: App, name: str, config: Mapping[str, Any]) -> codec.Hello:
         flwr=version("flwr"),
         clock=time.time(),
     )
+
+
+def prepared(app: App, name: str, index: int, config: Mapping[str, Any], policy: Policy) -> OneSilo:
+    """The task of the silo called `name`, if it can do what the recipe asks: else that is said before the first round."""
+    task = limited(app.silo(name, index, config), policy.examples)
+    if app.recipe.privacy.dp != "off" and not callable(getattr(task, "train_private", None)):
+        raise ConfigError(
+            f"privacy.dp is {app.recipe.privacy.dp!r}, and the app's {type(task).__name__} has no method `train_private` that"
+            " clips examples' gradients; give it one (types.Task), or set privacy.dp = 'off' in the app's recipe.toml"
+        )
+    return OneSilo(task, name)
 
 
 def identity(config: Mapping[str, Any]) -> tuple[str, str]:

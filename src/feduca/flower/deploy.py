@@ -11,23 +11,38 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feduca.errors import InputError, RunError
 from feduca.flower import control, policy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
-from feduca.flower.processes import Process, alive, environment, free_port, free_ports, listening, supervise, taken
+from feduca.flower.processes import (
+    Process,
+    alive,
+    environment,
+    free_port,
+    free_ports,
+    listening,
+    started,
+    supervise,
+    taken,
+)
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
 from feduca.runs import files
 from feduca.runs.directory import RunDirectory, RunResult, check_writable, load, state_of
 from feduca.runs.lines import Lines
 
+if TYPE_CHECKING:
+    from feduca.flower.operate.seen import Warned
+
 log = logging.getLogger("feduca")
 
 DEPLOYMENT, RUNNING = "deployment.json", "running.json"  # as server.py writes them
+STARTED = "started.json"  # in a silo's state/: with what its SuperNode was started
 
 
 # The parts -----------------------------------------------------------------------------------------------------------
@@ -64,12 +79,37 @@ def start_silo(silo: SiloFolder) -> Process:
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
     ]
-    return Process(command, env=_env(silo.state), cwd=silo.path, log_file=silo.state / "supernode.log")
+    process = Process(command, env=_env(silo.state), cwd=silo.path, log_file=silo.state / "supernode.log")
+    told = {"pid": process.pid, "since": started(process.pid), "with": _needs_restart(silo)}
+    with contextlib.suppress(OSError):  # a full disk stops nobody
+        files.write_whole(silo.state / STARTED, json.dumps(told))
+    return process
 
 
 def keep_silo(silo: SiloFolder, stop: threading.Event, diagnose: Callable[[], None] | None = None) -> None:
-    """Keep a silo's SuperNode running until told to stop; `diagnose` when that fails again and again."""
-    supervise(lambda: start_silo(silo), stop=stop, name=f"the SuperNode of {silo.name}", diagnose=diagnose)
+    """Keep a silo's SuperNode running until told to stop; `diagnose` when that fails again and again.
+
+    Every start reads silo.toml anew.
+    """
+    again = folders.read_silo
+    supervise(lambda: start_silo(again(silo.path)), stop=stop, name=f"the SuperNode of {silo.name}", diagnose=diagnose)
+
+
+def outdated(silo: SiloFolder) -> list[str]:
+    """What silo.toml says otherwise now than when the SuperNode that runs was started."""
+    try:
+        was = json.loads((silo.state / STARTED).read_text(encoding="utf-8"))
+        if not alive([(int(was["pid"]), str(was["since"]))]):
+            return []
+        now, then = _needs_restart(silo), was["with"]
+        return sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return []
+
+
+def _needs_restart(silo: SiloFolder) -> dict[str, Any]:
+    """Of silo.toml what a SuperNode is told at its start; the rest is read with every message."""
+    return {"superlink": silo.superlink, "port": silo.port} | {f"config.{k}": v for k, v in silo.config.items()}
 
 
 def reachable(server: ServerFolder) -> bool:
@@ -90,6 +130,7 @@ def wait_until_reachable(server: ServerFolder, process: Process, seconds: float 
 # A run ---------------------------------------------------------------------------------------------------------------
 
 Watch = Callable[[dict[str, Any], dict[str, Any]], None]
+Say = Callable[[str], None]  # gets each warning of the server app once
 
 
 def recipe_of(server: ServerFolder) -> Recipe:
@@ -114,15 +155,24 @@ def submit(server: ServerFolder, **changes: Any) -> int:
 
 
 def run(
-    server: ServerFolder, *, again: bool = False, watch: Watch | None = None, seconds: float | None = None
+    server: ServerFolder,
+    *,
+    again: bool = False,
+    watch: Watch | None = None,
+    say: Say | None = None,
+    seconds: float | None = None,
 ) -> RunResult:
     """Run the deployment's federation to its end, or go on with it; one that is finished is read back."""
     directory = run_directory(server)
     if directory.state() == "finished" and not again:
         return load(directory.path)
-    before = _age(directory.path / "status.json")
+    before, warned = _age(directory.path / "status.json"), None
+    if say is not None:
+        from feduca.flower.operate.seen import Warned
+
+        warned = Warned(server), say
     number = submit(server, again=again)
-    follow(server, number, directory, before, watch, seconds)
+    follow(server, number, directory, before, watch, seconds, warned)
     return load(directory.path)
 
 
@@ -133,6 +183,7 @@ def follow(
     before: float = 0.0,
     watch: Watch | None = None,
     seconds: float | None = None,
+    warned: tuple[Warned, Say] | None = None,
 ) -> None:
     """Wait until run `number` is over, telling `watch` of every round; RunError unless it finished well."""
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -140,6 +191,9 @@ def follow(
     while True:
         fresh = _age(directory.path / "status.json") > before
         state = directory.state() if fresh else None
+        if warned is not None:
+            for words in warned[0].new():
+                warned[1](words)
         if fresh and watch is not None:
             for record, clients in _records(directory.path, told):
                 told += 1
@@ -165,11 +219,21 @@ def follow(
 
 
 @contextlib.contextmanager
-def standing(folder: Path) -> Iterator[ServerFolder]:
-    """SuperLink and all silos of a deployment folder on this machine, for as long as the context lasts."""
+def standing(folder: Path, metrics: str | None = None) -> Iterator[ServerFolder]:
+    """SuperLink and all silos of a deployment folder on this machine, for as long as the context lasts.
+
+    It is watched as `start.sh` does it: `metrics` is where, in place of what server.toml says.
+    """
+    from feduca.flower.operate import settings
+    from feduca.flower.operate.monitor import Monitor
+
     server = folders.read_server(folder)
+    if metrics is not None:
+        told = settings.read({"metrics": metrics}, Path("--metrics")).metrics
+        server = replace(server, operate=replace(server.operate, metrics=told))
     stop, threads = threading.Event(), []
     superlink = start_superlink(server)
+    monitor = Monitor(server)
     try:
         wait_until_reachable(server, superlink)
         for path in sorted((folder / "silos").iterdir()):
@@ -181,10 +245,20 @@ def standing(folder: Path) -> Iterator[ServerFolder]:
         stop.set()
         for thread in threads:
             thread.join(20)
+        monitor.close()
         superlink.stop()
 
 
-def up(recipe: Recipe, out: Path, *, silos: int = 3, again: bool = False, watch: Watch | None = None) -> RunResult:
+def up(
+    recipe: Recipe,
+    out: Path,
+    *,
+    silos: int = 3,
+    again: bool = False,
+    watch: Watch | None = None,
+    say: Say | None = None,
+    metrics: str | None = None,
+) -> RunResult:
     """A whole federation on this machine, with TLS and authentication: for trying out. Nothing is left running.
 
     Its deployment folder lies beside the run directory until the run is finished, so that an interrupted one can go on.
@@ -208,13 +282,13 @@ def up(recipe: Recipe, out: Path, *, silos: int = 3, again: bool = False, watch:
             out=str(out.absolute()),
             settings={"silos-timeout": 300.0},
         )
-    with standing(folder) as server:
-        result = run(server, again=again, watch=watch)
+    with standing(folder, metrics) as server:
+        result = run(server, again=again, watch=watch, say=say)
     shutil.rmtree(folder)
     return result
 
 
-def resume(path: Path, watch: Watch | None = None) -> RunResult:
+def resume(path: Path, watch: Watch | None = None, say: Say | None = None) -> RunResult:
     """Go on with a deployed run, whose server app or SuperLink died."""
     if state_of(path) == "finished":
         return load(path)
@@ -226,10 +300,10 @@ def resume(path: Path, watch: Watch | None = None) -> RunResult:
         ) from None
     server = folders.read_server(place)
     if reachable(server):
-        return run(server, watch=watch)
+        return run(server, watch=watch, say=say)
     if (place.parent / "silos").is_dir() and server.host == "127.0.0.1":  # a trial on this machine: bring it up again
         with standing(place.parent):
-            return run(server, watch=watch)
+            return run(server, watch=watch, say=say)
     raise RunError(f"no SuperLink answers at {server.address}; start it with {place}/start.sh, then resume")
 
 

@@ -23,6 +23,7 @@ log = logging.getLogger("feduca")
 POLICY = "declined: policy"  # all that a silo says which its operator, or its operator's policy, keeps out
 LEAVES, ERASES = f"{POLICY}, for good", f"{POLICY}, for good, and asks to be forgotten"
 DECIDED = (POLICY, LEAVES, ERASES)
+UNAPPROVED = "its operator has not approved this app"
 SPOKEN = re.compile(r"[A-Za-z]{1,40}, line \d{1,9} of its log")  # all that ever leaves
 _RAISED = re.compile(r"<class '(?P<name>[\w.]+)'>:<'(?P<text>.*)'>", re.DOTALL)  # as Flower words an exception
 _PACKAGES = {"feduca", "numpy", "scipy", "torch", "pandas", "sklearn", "safetensors", *sys.stdlib_module_names}
@@ -82,3 +83,8 @@ def heard(reply: Message) -> str:
     found = _RAISED.fullmatch(words)
     ours = found and (SPOKEN.fullmatch(found["text"]) or found["text"] in DECIDED)
     return (found["text"] if found and ours else words)[:300]
+
+
+def numberless(words: str) -> str:
+    """The same for every time that something happens: only the line of a log or the round is another."""
+    return re.sub("[0-9]+", "", words)

@@ -4,13 +4,17 @@ Nodes that nobody has met are asked who they are beside the round's own messages
 only speak for the silo whose key in `keys/` it holds (elsewhere: whose name it was registered with), never for one that another
 live node speaks for. Errors and silence become `absent`, anything malformed `refused`, each with its reason; no silo can stop a
 round.
+
+A round that every silo declined before it looked at anything (closed hours, a pause, an approval that is missing) is asked again
+once one of them is back: nobody worked in it, so it is none. Whether one is back is found out by asking who it is, which uses up
+nobody's quota of rounds.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +25,18 @@ from feduca.core.messages import alone, silent, together
 from feduca.core.share import Share
 from feduca.errors import RunError
 from feduca.flower import codec
-from feduca.flower.failures import ERASES, LEAVES, POLICY, heard
+from feduca.flower.failures import DECIDED, ERASES, LEAVES, POLICY, UNAPPROVED, heard, numberless
 from feduca.flower.keys import Keys
 from feduca.flower.register import Member, Register
 from feduca.flower.secure_server import SecureSums
 from feduca.types import ABSENT, LEFT, REFUSED, Announcements, Array, Reports
 
 log = logging.getLogger("feduca")
+
+AWAY = "its node is not connected"
+OUT = (POLICY, UNAPPROVED)  # of whoever says so nothing was looked at, or it decided by what it looked at
+IDLE = (*OUT, f"failed: {UNAPPROVED}", AWAY)  # reasons of silos that did not work in a round
+WAITS = "every silo declines by its policy, or waits for its operator's approval"
 
 
 @dataclass(frozen=True)
@@ -38,12 +47,17 @@ class Patience:
     silos_s: float = 600.0  # for enough silos to be there
     poll_s: float = 0.25  # between two looks
     stranger_s: float = 60.0  # until a node that was turned away is asked again
+    closed_s: float = 604800.0  # while every silo declines by its policy
+    policy_s: float = 15.0  # until they are asked for the first time whether one is back; then twice as long, ...
+    longest_s: float = 300.0  # ... and so on, up to this
+    hello_s: float = 60.0  # for the answer to that
 
 
 class FlowerFederation:
     """Implements `types.Federation` over `grid`. `size` and `curve` are how long a model and a utility curve are.
 
-    `share` says what of a model travels; `secure` how many fresh updates a sum holds, where silos mask theirs.
+    `share` says what of a model travels; `secure` how many fresh updates a sum holds, where silos mask theirs. `waiting` is told
+    for what the run waits, and an empty text when it goes on.
     """
 
     def __init__(
@@ -60,6 +74,7 @@ class FlowerFederation:
         keys: Keys | None = None,
         share: Share | None = None,
         secure: int = 0,
+        waiting: Callable[[str], None] = lambda why: None,
     ) -> None:
         self.register = register
         self.heard: dict[str, tuple[codec.Hello, float]] = {}  # first answers, and when they were read
@@ -68,7 +83,8 @@ class FlowerFederation:
         self._size, self._curve, self._share = size, curve, share
         self._quorum, self._patience, self._keys = quorum, patience or Patience(), keys
         self._greeted: dict[str, int] = {}  # first exchanges under way: message -> node
-        self._turned_away: dict[int, float] = {}  # node -> when
+        self._turned_away: dict[int, tuple[float, str]] = {}  # node -> when last, and why
+        self._waiting = waiting
         self._keys_said: dict[int, object] = {}  # under secure aggregation, by client: its key of the round
         self._sums = SecureSums(self._ask, self._peers, secure, self.note) if secure else None
 
@@ -95,7 +111,7 @@ class FlowerFederation:
         """
         met: dict[str, Member] = {}
         silos = max(1, silos - sum(m.left for m in self.register.members))  # who has left is not waited for
-        deadline = time.monotonic() + self._patience.silos_s
+        deadline, waits = time.monotonic() + self._patience.silos_s, False
         while True:
             online = self._online()
             here = [m for m in (*self.register.members, *met.values()) if m.node in online and not m.left]
@@ -107,15 +123,26 @@ class FlowerFederation:
                         f"{len(here)} of {silos} silos came within {self._patience.silos_s:g} s; going on with them"
                     )
                     break
-                seen = ", ".join(m.name for m in here) or "none"
-                raise RunError(
-                    f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
-                    " start the others' SuperNodes (`feduca deploy check` helps) and resume"
-                )
+                away = {node: why for node, (_, why) in self._turned_away.items() if node in online}
+                there = len(here) + sum(why == POLICY for why in away.values())
+                if there < self._quorum or time.monotonic() > deadline + self._patience.closed_s:
+                    seen = ", ".join(m.name for m in here) or "none"
+                    odd = "; ".join(
+                        f"{self._called(node, online)} was turned away: {why}" for node, why in away.items()
+                    )
+                    raise RunError(
+                        f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
+                        f" {odd}{'; ' * bool(odd)}start the others' SuperNodes (`feduca deploy check` helps) and resume"
+                    )
+                if not waits:  # they are there, and decide themselves when they come
+                    self._wait("the run", f"they are asked again every {self._patience.stranger_s:g} s")
+                waits = True
             self._greet(online, {member.node for member in met.values()})
             for member in self._greetings(online, met):
                 met[member.name] = member
             time.sleep(self._patience.poll_s)
+        if waits:
+            self._waiting("")
         self.register.add(met.values())
 
     def _online(self) -> dict[int, str]:
@@ -132,7 +159,8 @@ class FlowerFederation:
     def _greet(self, online: Mapping[int, str], met: Set[int] = frozenset()) -> None:
         """Ask every unknown node who it is."""
         lately = time.monotonic() - self._patience.stranger_s
-        busy = {*met, *self._greeted.values(), *(node for node, when in self._turned_away.items() if when > lately)}
+        away = (node for node, (when, _) in self._turned_away.items() if when > lately)
+        busy = {*met, *self._greeted.values(), *away}
         strangers = [node for node in online if node not in busy and self.register.of_node(node) is None]
         messages = [Message(codec.hello_request(self._run), node, MessageType.QUERY) for node in strangers]
         if messages:
@@ -150,7 +178,10 @@ class FlowerFederation:
                 continue
             try:
                 if reply.has_error():
-                    raise codec.ProtocolError(f"it answered with an error: {heard(reply)}")
+                    why = heard(reply)
+                    raise codec.ProtocolError(
+                        why if why in (*DECIDED, UNAPPROVED) else f"it answered with an error: {why}"
+                    )
                 hello = codec.read_hello(reply.content)
                 self.heard[hello.silo] = hello, time.time()
                 self._check(hello, online.get(node, ""))
@@ -168,9 +199,22 @@ class FlowerFederation:
                     words = f"{hello.silo} has come with {hello.examples} examples (node {node})"
                     self.note(words, "came", silo=hello.silo)
             except codec.ProtocolError as error:
-                self._turned_away[node] = time.monotonic()
-                self.note(f"node {node} was turned away: {error}", "turned-away")
+                self._turn_away(node, str(error), online)
         return list(found.values())
+
+    def _turn_away(self, node: int, why: str, online: Mapping[int, str]) -> None:
+        """Said once for each reason, whatever line of its log that is now: it is asked again and again."""
+        _, before = self._turned_away.get(node, (0.0, ""))
+        self._turned_away[node] = time.monotonic(), why
+        if numberless(why) == numberless(before):
+            return
+        about = {"silo": online[node]} if online.get(node) else {}
+        said = f"takes no part: {why}" if why in (*DECIDED, UNAPPROVED) else f"was turned away: {why}"
+        self.note(f"{self._called(node, online)} {said}", "turned-away", logging.WARNING, **about)
+
+    def _called(self, node: int, online: Mapping[int, str]) -> str:
+        """A node by the name of the key it holds, where that is known."""
+        return f"{name} (node {node})" if (name := online.get(node)) else f"node {node}"
 
     def _check(self, hello: codec.Hello, registered: str) -> None:
         if registered and registered != hello.silo:
@@ -183,6 +227,15 @@ class FlowerFederation:
     # A round ---------------------------------------------------------------------------------------------------------
 
     def exchange(self, announcements: Announcements) -> Reports:
+        reports = self._answers(announcements)
+        while _idle(reports) and self._waited(announcements.round):
+            reports = self._answers(announcements)
+        if self._sums is None:
+            return reports
+        said, self._keys_said = self._keys_said, {}
+        return self._sums.summed(announcements, reports, self.register.names, said)
+
+    def _answers(self, announcements: Announcements) -> Reports:
         online = self._gathered(announcements.round)
         answers: dict[int, Reports] = {}
         sent: dict[str, int] = {}
@@ -192,7 +245,7 @@ class FlowerFederation:
             if member.left:
                 answers[place] = self._silent(announcements, place, LEFT, "has left for good")
             elif member.node not in online:
-                answers[place] = self._silent(announcements, place, ABSENT, "its node is not connected")
+                answers[place] = self._silent(announcements, place, ABSENT, AWAY)
             else:
                 content = codec.announcement(alone(announcements, place), member.name)
                 group = str(announcements.round)
@@ -215,11 +268,63 @@ class FlowerFederation:
         if newcomers:
             self.register.add(newcomers)
         parts = [answers[place] for place in range(len(announcements.clients))]
-        reports = together(parts, announcements.round, announcements.theta, self._curve)
-        if self._sums is None:
-            return reports
-        said, self._keys_said = self._keys_said, {}
-        return self._sums.summed(announcements, reports, self.register.names, said)
+        return together(parts, announcements.round, announcements.theta, self._curve)
+
+    def _waited(self, round: int) -> bool:
+        """Wait until a silo may work; False where one may all along, and declined by what it had worked in this round."""
+        pause, waits, until = self._patience.policy_s, False, time.monotonic() + self._patience.closed_s
+        while not self._anybody(round):
+            if time.monotonic() > until:
+                raise RunError(
+                    f"round {round}: every silo has declined by its policy for {self._patience.closed_s:g} s (policy-timeout);"
+                    " ask their operators, then resume"
+                )
+            if not waits:
+                often = f"after {pause:g} s, then ever less often, at least every {self._patience.longest_s:g} s"
+                self._wait(f"round {round}", f"they are asked again {often}, and no round is lost", round=round)
+            waits = True
+            time.sleep(pause)
+            pause = min(2 * pause, self._patience.longest_s)
+        if waits:
+            self.note(f"round {round} is asked again: not every silo declines by its policy", "goes-on", round=round)
+            self._waiting("")
+        return waits
+
+    def _wait(self, what: str, how: str, **about: object) -> None:
+        """Say once for what the run waits."""
+        self.note(f"{what} waits: {WAITS}; {how}", "waits", logging.WARNING, **about)
+        self._waiting(WAITS)
+
+    def _anybody(self, round: int) -> bool:
+        """Whether a silo that is there says who it is, or one has come: then not everybody declines by its policy.
+
+        Where nobody is connected, too: that is for `_gathered`.
+        """
+        online = self._online()
+        self._greet(online)
+        if come := self._greetings(online):
+            self.register.add(come)
+        here = [k for k, m in enumerate(self.register.members) if m.node in online and not m.left]
+        if come or not here:
+            return True
+        about = {"ttl": self._patience.hello_s + 60, "group_id": str(round)}
+        messages = [
+            Message(codec.hello_request(self._run), self.register.members[k].node, MessageType.QUERY, **about)  # type: ignore[arg-type]
+            for k in here
+        ]
+        sent = {key: client for key, client in zip(self._grid.push_messages(messages), here) if key}
+        deadline = time.monotonic() + self._patience.hello_s
+        while sent and time.monotonic() < deadline:
+            for reply in self._grid.pull_messages(list(sent)):
+                client = sent.pop(reply.metadata.reply_to_message_id, None)
+                words = heard(reply) if reply.has_error() else ""
+                if client is not None and words in (LEAVES, ERASES):
+                    self._gone(client, round, words == ERASES)
+                elif words not in OUT:  # an error, too, is no policy
+                    return True
+            if sent:
+                time.sleep(self._patience.poll_s)
+        return False
 
     def _peers(self) -> Mapping[str, bytes]:
         return {} if self._keys is None else {name: key for key, name in self._keys.names().items()}
@@ -299,21 +404,29 @@ class FlowerFederation:
         return self._left(asked, place, codec.wants_erasure(reply.content)) if leave else report
 
     def _left(self, asked: Announcements, place: int, erased: bool) -> Reports:
-        client = int(asked.clients[place])
+        self._gone(int(asked.clients[place]), asked.round, erased)
+        return self._silent(asked, place, LEFT, "left for good")
+
+    def _gone(self, client: int, round: int, erased: bool) -> None:
         name = self.register.members[client].name
         self.register.update(client, left=True, erased=erased)
         erases = "its update is erased"
         if self._sums is not None:  # which nobody can take apart
             erases = "its curve is erased; secure sums keep the update that they hold"
-        said = f"round {asked.round}: {name} has left for good{f'; {erases}' if erased else ''}"
-        self.note(said, LEFT, round=asked.round, silo=name)
-        return self._silent(asked, place, LEFT, "left for good")
+        said = f"round {round}: {name} has left for good{f'; {erases}' if erased else ''}"
+        self.note(said, LEFT, round=round, silo=name)
 
     def _silent(self, asked: Announcements, place: int, status: str, reason: str) -> Reports:
         examples = self.register.members[int(asked.clients[place])].examples
         return silent(alone(asked, place), status, reason, self._curve, examples)
 
-    def note(self, what: str, event: str = "note", **about: object) -> None:
+    def note(self, what: str, event: str = "note", level: int = logging.INFO, **about: object) -> None:
         """Something that happened beside the rounds; `event` and what it is `about` are for the server's log."""
-        log.info("%s", what, extra={"event": event, **about})
+        log.log(level, "%s", what, extra={"event": event, **about})
         self.events.append(what)
+
+
+def _idle(reports: Reports) -> bool:
+    """Whether no silo that is asked worked, and some say that they do not."""
+    asked = [reason for status, reason in zip(reports.status, reports.reason) if status != LEFT]
+    return all(reason in IDLE for reason in asked) and any(reason != AWAY for reason in asked)

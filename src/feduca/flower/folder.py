@@ -17,13 +17,15 @@ DIR/silos/NAME/                 goes to that silo's machine, and nowhere else
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import os
 import re
 import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ SETTINGS: dict[str, Any] = {  # of the server app, as server.py reads them
     "quorum": 1,
     "round-timeout": 3600.0,
     "silos-timeout": 600.0,
+    "policy-timeout": 604800.0,
     "patience": 3,
     "out": "runs",
     "again": False,
@@ -49,6 +52,7 @@ SETTINGS: dict[str, Any] = {  # of the server app, as server.py reads them
     "dry-run": False,
 }
 OURS = ("again", "folder", "dry-run")  # of one run; not in server.toml
+PART = ".part"  # in a folder that is being filled
 WATCHING = ("control", "metrics", "overdue", "alert")  # of server.toml, beside what it must have
 
 
@@ -99,6 +103,26 @@ class SiloFolder:
         return host.strip("[]"), int(port)
 
 
+@contextlib.contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `folder` once it is; where that fails nothing of it is left."""
+    there = folder.is_dir()
+    part = folder / PART if there else folder.absolute().with_name(f".{folder.name}{PART}")
+    shutil.rmtree(part, ignore_errors=True)  # of one that was killed
+    part.mkdir(parents=True)
+    try:
+        yield part
+        if there:  # it may be somebody's working directory, or a disk of its own
+            for path in part.iterdir():
+                path.rename(folder / path.name)
+            part.rmdir()
+        else:
+            part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
 def silo_names(recipe: Recipe, count: int) -> list[str]:
     """What the silos of a recipe's own data are called: as their files, or where nature put them; `silo-0`, ... where dealt."""
     if is_folder(recipe.task.data):
@@ -125,14 +149,15 @@ def init(
     settings: dict[str, Any] | None = None,
     config: dict[str, dict[str, Any]] | None = None,
     metrics: str = "",
+    beside: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
-    """Write a deployment for `silos`. `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt.
+    """Write a deployment for `silos`, all of it or nothing.
 
-    `bind` is the address of the one interface to listen on, `control` the port of the SuperLink behind the front, `metrics` where
-    figures and health are served. `config` holds further entries for `server` and for single silos, such as where their data are.
+    `app` is a folder with your own `deployed.py`; without it the recipe's data are dealt. `bind` is the address of the one
+    interface to listen on, `control` the port of the SuperLink behind the front, `metrics` where figures and health are served.
+    `config` holds further entries for `server` and for single silos, such as where their data are. `beside` writes more into
+    the folder.
     """
-    from feduca.flower import certificates
-
     host = _host(address)
     names = list(dict.fromkeys(silos))
     if len(names) != len(silos) or not names:
@@ -144,19 +169,16 @@ def init(
             f"{recipe.task.data} holds no data of silo {sorted(strangers)[0]!r}; its silos are {', '.join(known[:10])}: "
             f"give --silos their number, or --app with your own silos' data"
         )
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty; choose a new folder, or remove it (its keys cannot be made again)")
-    server, ca = folder / "server", folder / "ca"
-    for path in (ca, server / "keys", server / "app", folder / "silos"):
-        path.mkdir(parents=True)
     listen = bind or (host if host in ("127.0.0.1", "localhost") else "0.0.0.0")
     _check_bind(listen)
-    ca.chmod(0o700)
-    server.chmod(0o700)
-    certificates.make_ca(ca)
-    also = [] if listen in ("0.0.0.0", "::") else [listen]
-    certificates.issue_server(ca, server, list(dict.fromkeys([host, *hosts, *also, "127.0.0.1", "localhost"])))
-    shutil.copy(ca / "ca.crt", server / "ca.crt")
+    strangers = set(config or {}) - {"server", *names}
+    if strangers:
+        raise ConfigError(f"there is no silo {sorted(strangers)[0]!r}; it is server, {', '.join(names)}")
+    if folder.exists() and any(path.name != PART for path in folder.iterdir()):
+        raise InputError(f"{folder} is not empty; choose a new folder, or remove it (its keys cannot be made again)")
+    port = int(address.rpartition(":")[2])
+    head = {"address": address, "bind": listen, "control": control or (port + 1 if port < 65535 else port - 1)}
+    head |= {"metrics": metrics} if metrics else {}
     chosen = {
         **{name: value for name, value in SETTINGS.items() if name not in OURS},
         "silos": len(names),
@@ -164,20 +186,31 @@ def init(
         **(settings or {}),
         **(config or {}).get("server", {}),
     }
-    strangers = set(config or {}) - {"server", *names}
-    if strangers:
-        raise ConfigError(f"there is no silo {sorted(strangers)[0]!r}; it is server, {', '.join(names)}")
+    with whole(folder) as part:
+        _write_server(part, recipe, app, {**head, "silos": names, "settings": chosen}, [host, *hosts])
+        for k, name in enumerate(names):
+            add_silo(part, name, None if ports is None else ports[k], (config or {}).get(name))
+        (part / "README.md").write_text(_README.format(address=address, names=", ".join(names)), encoding="utf-8")
+        beside(part)
+    return folder
+
+
+def _write_server(folder: Path, recipe: Recipe, app: Path | None, told: dict[str, Any], hosts: Sequence[str]) -> None:
+    from feduca.flower import certificates
+
+    server, ca = folder / "server", folder / "ca"
+    for path in (ca, server / "keys", server / "app", folder / "silos"):
+        path.mkdir(parents=True)
+    ca.chmod(0o700)
+    server.chmod(0o700)
+    certificates.make_ca(ca)
+    also = [] if told["bind"] in ("0.0.0.0", "::") else [told["bind"]]
+    certificates.issue_server(ca, server, list(dict.fromkeys([*hosts, *also, "127.0.0.1", "localhost"])))
+    shutil.copy(ca / "ca.crt", server / "ca.crt")
     _write_app(server / "app", recipe, app)
-    port = int(address.rpartition(":")[2])
-    head = {"address": address, "bind": listen, "control": control or (port + 1 if port < 65535 else port - 1)}
-    head |= {"metrics": metrics} if metrics else {}
-    _toml(server / "server.toml", {**head, "silos": names, "settings": chosen})
+    _toml(server / "server.toml", told)
     _script(server / "start.sh", 'deploy superlink "$(dirname "$0")"')
     _script(server / "run.sh", 'deploy run "$(dirname "$0")" "$@"')
-    for k, name in enumerate(names):
-        add_silo(folder, name, None if ports is None else ports[k], (config or {}).get(name))
-    (folder / "README.md").write_text(_README.format(address=address, names=", ".join(names)), encoding="utf-8")
-    return folder
 
 
 def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str, Any] | None = None) -> Path:
@@ -191,18 +224,20 @@ def add_silo(folder: Path, name: str, port: int | None = None, config: dict[str,
     _check_config(silo / "silo.toml", config or {})
     if silo.exists():
         raise InputError(f"{silo} is there already; choose another name, or remove it first")
-    port = port or 9094 + sum(1 for _ in (folder / "silos").iterdir())
-    silo.mkdir()
-    silo.chmod(0o700)
-    (silo / "state").mkdir(mode=0o700)  # so that its operator can veto before the first round
-    certificates.make_silo_key(silo)
-    shutil.copy(server.path / "ca.crt", silo / "ca.crt")
+    port = port or 9095 + sum(1 for _ in silo.parent.iterdir())
+    with whole(silo) as part:
+        part.chmod(0o700)
+        (part / "state").mkdir(mode=0o700)  # so that its operator can veto before the first round
+        certificates.make_silo_key(part)
+        shutil.copy(server.path / "ca.crt", part / "ca.crt")
+        _toml(
+            part / "silo.toml",
+            {"name": name, "superlink": server.address, "port": port, "app": "", "config": config or {}},
+        )
+        approval.approve(part, approval.bundle(server.path / "app"))
+        _script(part / "start.sh", 'deploy silo "$(dirname "$0")"')
     shutil.copy(silo / "key.pub", server.path / "keys" / f"{name}.pub")
     introduce(folder)
-    head = {"name": name, "superlink": server.address, "port": port, "app": ""}
-    _toml(silo / "silo.toml", {**head, "config": config or {}})
-    approval.approve(silo, approval.bundle(server.path / "app"))
-    _script(silo / "start.sh", 'deploy silo "$(dirname "$0")"')
     return silo
 
 
@@ -276,6 +311,34 @@ def read_silo(path: Path) -> SiloFolder:
     return SiloFolder(path.absolute(), *head, dict(tree["config"]))
 
 
+def check_user(*paths: Path) -> None:
+    """Root writes nothing into a folder of another user's: what root made there, that user's programs could not read."""
+    if getattr(os, "geteuid", lambda: -1)() != 0:  # not every system has users
+        return
+    for path in paths:
+        if path.exists() and (seen := path.stat()).st_uid != 0:
+            raise InputError(
+                f"{path} belongs to {_name(seen.st_uid)}, and this is root; run it as that user: {_as(seen)}"
+            )
+
+
+def _name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
+def _as(seen: os.stat_result) -> str:
+    """The same command as that user."""
+    command = " ".join(shlex.quote(word) for word in sys.argv)
+    if (name := _name(seen.st_uid)).startswith("user "):  # one that only a container knows
+        return f"setpriv --reuid={seen.st_uid} --regid={seen.st_gid} --clear-groups {command}"
+    return f"runuser -u {name} -- {command}"
+
+
 def _check_bind(address: str) -> None:
     try:
         ipaddress.ip_address("127.0.0.1" if address == "localhost" else address)
@@ -315,8 +378,10 @@ def _host(address: str) -> str:
 def _read(path: Path, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+    except FileNotFoundError:
         raise InputError(f"there is no {path}; give a folder that `feduca deploy init` wrote") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); run this as the user whose folder it is") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     missing = [key for key in keys if key not in tree]

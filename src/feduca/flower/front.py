@@ -15,17 +15,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import hashlib
 import logging
 import re
 import ssl
 import sys
 import time
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from feduca.flower import control
+from feduca.flower.failures import numberless
 from feduca.flower.folder import ServerFolder, read_server
 from feduca.flower.keys import Keys
 from feduca.flower.operate import log as events
@@ -48,6 +50,9 @@ TOLD = {
 }  # and flwr-*: nothing else is passed on
 HOP = {"host", "connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "date", "server"}
 HEADERS_S = 30.0  # seconds for a request's headers to arrive
+CHECKED = "/v1/control/list-nodes"  # what `deploy check` asks, to see it refused ...
+CHECKER = "feduca-check"  # ... and how it calls itself
+AGAIN_S, MOST = 600.0, 200  # seconds until the same refusal is noted again; different ones noted meanwhile
 
 
 class Door:
@@ -60,6 +65,23 @@ class Door:
         self._early, self._late = SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # as the SuperLink
         self._spent: dict[tuple[bytes, int], float] = {}  # (key, the signature's r): until when it is remembered
         self._sweep = 0.0
+        self._ever: dict[bytes, str] = {}  # every key that was once in `keys/`, and whose
+
+    def who(self, headers: Mapping[str, str]) -> str:
+        """The key that a request shows, as `ssh-keygen -lf key.pub` names it, and whose it was if it is no longer."""
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+        from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+        from flwr.supercore.primitives.asymmetric import bytes_to_public_key
+
+        try:
+            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+            line = bytes_to_public_key(key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        except (KeyError, ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
+            return ""
+        seen = b64encode(hashlib.sha256(b64decode(line.split()[1])).digest()).decode().rstrip("=")
+        name = "" if key in self._keys.names() else self._ever.get(key)
+        return f" (SHA256:{seen}{f', until lately the key of {name}' if name else ''})"
 
     def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Status and reason where a request may not pass; None where it may."""
@@ -81,8 +103,9 @@ class Door:
         from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
         from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
-        name = self._keys.names().get(key)
-        if name is None:
+        names = self._keys.names()
+        self._ever |= names
+        if (name := names.get(key)) is None:
             return 401, "an unknown key"
         if not verify_signature(bytes_to_public_key(key), signed.encode(), signature):
             return 401, f"a wrong signature with the key of {name}"
@@ -109,6 +132,43 @@ def _too_long(path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
     return (413, f"{length} bytes, at most {most} are read") if int(length) > most else None
 
 
+class Seldom:
+    """Whether something is to be noted: the same thing once in a while, and not more than so many different ones."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, ...], float] = {}
+
+    def __call__(self, *what: str) -> bool:
+        now = time.monotonic()
+        self._until = {one: until for one, until in self._until.items() if until > now}
+        if what in self._until or len(self._until) >= MOST:
+            return False
+        self._until[what] = now + AGAIN_S
+        return True
+
+
+def tell_of_handshakes(noted: Seldom) -> None:
+    """From now on note who breaks off because it does not believe our certificate: asyncio itself drops that without a word."""
+    from asyncio import sslproto
+
+    plain = sslproto.SSLProtocol
+    assert callable(plain._fatal_error)  # type: ignore[attr-defined]
+
+    class Told(plain):  # type: ignore[misc, valid-type]
+        def _fatal_error(self, exc: BaseException, message: str = "") -> None:
+            reason = str(getattr(exc, "reason", "") or "")
+            peer = self._transport.get_extra_info("peername") if self._transport else None
+            if isinstance(exc, ssl.SSLError) and "ALERT" in reason and peer and noted(peer[0], reason):
+                words = (
+                    "%s was turned away by itself: it does not believe this server's certificate (%s); it has another"
+                    " authority's ca.crt, or another address in silo.toml than the certificate's"
+                )
+                log.warning(words, peer[0], reason, extra={"event": "turned-away"})
+            super()._fatal_error(exc, message)
+
+    sslproto.SSLProtocol = Told  # type: ignore[misc]
+
+
 def speaks_for_itself(body: bytes) -> bool:
     """Whether a push-messages call brings answers of the node that signed it alone (Flower checks the sender it names apart)."""
     from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -121,7 +181,7 @@ def speaks_for_itself(body: bytes) -> bool:
     return all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
 
 
-def application(door: Door, inside: str, authority: Path) -> Any:
+def application(door: Door, inside: str, authority: Path, noted: Seldom) -> Any:
     """The front as an ASGI application; `inside` is where the SuperLink listens."""
     import httpx
     from starlette.background import BackgroundTask
@@ -143,8 +203,13 @@ def application(door: Door, inside: str, authority: Path) -> Any:
         if (refusal := door.refuses(request.method, path, request.headers)) is not None:
             status, why = refusal
             peer = request.client.host if request.client else "somebody"
-            words = request.method, path[:80], peer, why
-            log.warning("refused %s %r from %s: %s", *words, extra={"event": "request-refused"})
+            if path == CHECKED and request.headers.get("user-agent") == CHECKER:
+                if noted(peer, CHECKER):
+                    log.info("`feduca deploy check` looked, from %s", peer, extra={"event": "checked"})
+            elif noted(peer, numberless(why), who := door.who(request.headers)):
+                words = request.method, path[:80], peer, why, who
+                event = "turned-away" if status == 401 else "request-refused"
+                log.warning("refused %s %r from %s: %s%s", *words, extra={"event": event})
             if status == 401 and path.endswith(
                 "/activate-node"
             ):  # Flower shows it where a SuperNode starts, and ends it
@@ -224,9 +289,11 @@ async def _serve(server: ServerFolder) -> int:
                 return 1
             await asyncio.sleep(0.1)
         control.settle(server)  # before a silo can ask: who is not registered yet is sent away and loses time
+        noted, keys = Seldom(), Keys(server.path / "keys")
+        tell_of_handshakes(noted)
         front = uvicorn.Server(
             uvicorn.Config(
-                application(Door(Keys(server.path / "keys")), f"127.0.0.1:{server.control}", server.path / "ca.crt"),
+                application(Door(keys), f"127.0.0.1:{server.control}", server.path / "ca.crt", noted),
                 host=server.bind,
                 port=server.port,
                 ssl_certfile=server.path / "server.crt",

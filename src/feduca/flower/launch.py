@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from feduca.flower import approval
-from feduca.flower.failures import DECIDED, spoken
+from feduca.flower.failures import DECIDED, UNAPPROVED, spoken
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.processes import leashed
 from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated, or_stop
@@ -146,7 +146,7 @@ class Discreet:
             self._warden.sent(reply, reply.error.reason)
             return reply
         if reply.error.code == ErrorCode.INVALID_FAB:
-            words = "its operator has not approved this app"
+            words = UNAPPROVED
         else:
             about = {"silo": self._silo.name, "round": reply.metadata.group_id}
             words = spoken(reply.error.reason or "", self._silo.state, **about)

@@ -6,6 +6,7 @@ Its settings are the Flower app's run configuration (`[tool.flwr.app.config]`, o
     quorum         how many must be connected for a round to begin
     round-timeout  seconds a silo has to answer; then it is absent from that round
     silos-timeout  seconds to wait for `silos` or for the quorum; then the run stops, to be resumed
+    policy-timeout seconds to wait while every silo declines by its policy; then the run stops, to be resumed
     patience       silent rounds after which a silo is left out of the program until it answers again; 0 = never
     out            folder for run directories, on the SuperLink's machine
     again          start over, even where the run is finished or can be continued
@@ -34,7 +35,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from feduca.core import roster
 from feduca.core import rounds as loop
-from feduca.core.records import ClientRecord, RoundRecord
+from feduca.core.records import UNRELEASED, ClientRecord, RoundRecord
 from feduca.errors import CheckpointError, ConfigError, InputError
 from feduca.flower.app import App
 from feduca.flower.federation import FlowerFederation, Patience
@@ -44,7 +45,7 @@ from feduca.flower.operate import log as events
 from feduca.flower.processes import started
 from feduca.flower.register import Register
 from feduca.recipes.build import make_server
-from feduca.runs import checkpoint, files
+from feduca.runs import checkpoint, files, privacy
 from feduca.runs.directory import Resumed, RunDirectory, check_writable, write_whole
 from feduca.runs.session import Session, metric_of
 from feduca.types import ABSENT, REFUSED, Array, ServerState
@@ -64,6 +65,7 @@ class Settings:
     quorum: int = 1
     round_timeout: float = 3600.0
     silos_timeout: float = 600.0
+    policy_timeout: float = 604800.0
     patience: int = 0
     out: str = "runs"
     again: bool = False
@@ -85,7 +87,7 @@ class Settings:
                 )
             given[name] = value
         settings = Settings(**given)
-        for name in ("silos", "quorum", "round_timeout", "silos_timeout"):
+        for name in ("silos", "quorum", "round_timeout", "silos_timeout", "policy_timeout"):
             if not getattr(settings, name) > 0:
                 raise ConfigError(f"{name.replace('_', '-')} is {getattr(settings, name)}; it must be above 0")
         if settings.patience < 0:
@@ -144,12 +146,18 @@ def serve(app: App, grid: Grid, settings: Settings, config: Mapping[str, Any] | 
             size=len(theta),
             curve=server.family.size,
             quorum=settings.quorum,
-            patience=Patience(settings.round_timeout, settings.silos_timeout),
+            patience=Patience(settings.round_timeout, settings.silos_timeout, closed_s=settings.policy_timeout),
             keys=_keys(settings),
             share=server.share,
             secure=recipe.privacy.least if server.secure else 0,
+            waiting=directory.waits,
         )
         federation.gather(settings.silos)
+        if (least := recipe.privacy.least) >= (silos := len(register.members)) and server.secure:
+            said = (
+                f"{silos} silos, and a sum needs {least} fresh updates (privacy.least): whoever declines or is absent"
+            )
+            federation.note(f"{said} costs a round its sum; have more silos than that", "no-sum", logging.WARNING)
         session = Session(recipe, seed, federation, model, directory)
         state = session.begin(earlier)
         if state is not None:
@@ -227,6 +235,7 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
     """What the session does after each round, and a line for whoever watches the server."""
     metric, last = metric_of(session.recipe, session.model), session.recipe.rounds
     forgotten: list[int] = []  # silos whose updates older checkpoints no longer hold
+    lost: list[int] = []  # rounds without a sum
 
     def on_round(record: RoundRecord, per_client: ClientRecord, state: ServerState) -> None:
         erased = federation.register.census().erased  # who asked for it in this very round, too
@@ -239,6 +248,13 @@ def _told(session: Session, federation: FlowerFederation, path: Path) -> loop.On
         words = ", ".join(f"{name} {word}" for name, word in zip(federation.silos, per_client.status))
         said = record.round, last, metric, record.accuracy, words
         log.info("round %d of %d: %s %s; %s", *said, extra={"event": "round", "round": record.round})
+        if record.reason.startswith(UNRELEASED):
+            lost.append(record.round)
+            if len(lost) == 1:  # the live page counts them
+                about = {"event": "no-sum", "round": record.round}
+                log.warning(
+                    "round %d: no sum was released: %s", record.round, privacy.why_not(record.reason), extra=about
+                )
         for name, word, why in zip(federation.silos, per_client.status, per_client.reason):
             if word in (ABSENT, REFUSED):
                 about = {"event": word, "round": record.round, "silo": name}

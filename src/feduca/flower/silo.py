@@ -19,7 +19,7 @@ from feduca.core.messages import silent
 from feduca.core.records import plain
 from feduca.errors import RunError
 from feduca.flower import consent, kept
-from feduca.flower.failures import POLICY
+from feduca.flower.failures import ERASES, LEAVES, POLICY
 from feduca.flower.policy import Policy
 from feduca.flower.store import Entry, SiloStore, digest
 from feduca.recipes.schema import Recipe
@@ -126,6 +126,11 @@ class Out:
     why: str
     leaves: bool = False
     erases: bool = False
+
+    @property
+    def said(self) -> str:
+        """What the server hears."""
+        return ERASES if self.erases else LEAVES if self.leaves else POLICY
 
 
 def kept_out(store: SiloStore, policy: Policy, worked: int = 0) -> Out | None:

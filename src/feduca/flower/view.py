@@ -13,6 +13,7 @@ from typing import Any
 
 from feduca.errors import InputError
 from feduca.flower import approval, consent, kept
+from feduca.flower.deploy import outdated
 from feduca.flower.folder import read_silo
 from feduca.flower.policy import read as read_policy
 from feduca.flower.silo import kept_out
@@ -61,6 +62,7 @@ def seen(folder: Path) -> dict[str, Any]:
         },
         "epsilon": _spent(rounds),
         "waiting": waiting(mine.path),
+        "outdated": [text(name) for name in outdated(mine)],  # entries of silo.toml that want a restart
         "model": _model(store),
     }
 

@@ -23,7 +23,7 @@ from flwr.supercore.run import RunNotRunningException
 
 from feduca.errors import FeducaError
 from feduca.flower import approval, consent
-from feduca.flower.failures import ERASES, LEAVES, POLICY
+from feduca.flower.failures import POLICY
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.policy import Policy, epsilon_of
 from feduca.flower.policy import read as read_policy
@@ -111,7 +111,7 @@ class Warden:
         shut = policy if counted is None else policy.model_copy(update={"hours": None, "rounds": None})
         if (out := kept_out(store, shut, store.worked)) is not None:
             store.log(**said, decision="declined", reason=out.why)
-            return ERASES if out.erases else LEAVES if out.leaves else POLICY
+            return out.said
         if kind == "query.secure" and (counted is None or not counted.train or counted.asks >= ASKS):
             why = f"a message of secure aggregation follows a round's question, at most {ASKS} times"
             store.log(**said, decision="declined", reason=why)
@@ -178,7 +178,7 @@ class Warden:
         said = {"silo": mine.name, "run": asked.run, "round": asked.round or reply.metadata.group_id}
         if (out := kept_out(store, Policy(veto=policy.veto))) is not None:  # since the app began to work
             store.log(**said, decision="declined", reason=f"{out.why}; what the app had worked stays here")
-            return ERASES if out.erases else LEAVES if out.leaves else POLICY
+            return out.said
         size = sum(map(len, contents.values()))
         model = bool(found.array_records) or size > WORDS
         if policy.judges and (model or asked.round):

@@ -78,7 +78,7 @@ def verdict(run: Run) -> list[str]:
         ]
     if not run.rounds:
         return [f"{_state(run)} No round has finished yet.".strip()]
-    who = (_unheard(run), _silent(run), _gone(run), _private(run))
+    who = (_unheard(run), _silent(run), _gone(run), _private(run), _unreleased(run))
     sentences = [_course(run), _state(run), better_off(run), judgement(run), why_out(run), *who]
     return [sentence for sentence in sentences if sentence]
 
@@ -106,8 +106,9 @@ def research(run: Run) -> list[str]:
 def notices(run: Run) -> list[str]:
     """What must be said before any figure: doubts, failures, what is still going on, who is gone."""
     doubt = verdict(run)[:1] if run.doubt else []
-    state = "" if run.state == "running" and run.silent is None else _state(run)  # the headline says how far it is
-    who = (_unheard(run), _silent(run), _gone(run), _private(run)) if run.rounds else ()
+    headline = run.state == "running" and run.silent is None and not run.failure  # it says how far the run is
+    state = "" if headline else _state(run)
+    who = (_unheard(run), _silent(run), _gone(run), _private(run), _unreleased(run)) if run.rounds else ()
     return [said for said in (*doubt, state, *who) if said]
 
 
@@ -192,7 +193,8 @@ def _state(run: Run) -> str:
                 f"It says that it is running, but nothing was written for {lapse(run.silent)} and nobody here holds its"
                 f" folder: it was probably killed after round {len(run.rounds)}; `feduca resume` goes on."
             )
-        return f"Still running: round {len(run.rounds)}{planned}."
+        waits = f" It waits, and goes on by itself: {run.failure}." if run.failure else ""
+        return f"Still running: round {len(run.rounds)}{planned}.{waits}"
     return ""
 
 
@@ -260,6 +262,12 @@ def _private(run: Run) -> str:
     last, table = run.clients[-1], run.config.get("privacy")
     budget = number(table.get("epsilon")) if isinstance(table, Mapping) else None
     said = privacy.sentence(last.numbers["epsilon"], last.reason, budget)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _unreleased(run: Run) -> str:
+    """What secure aggregation could not add up."""
+    said = privacy.unreleased([line.words["reason"] for line in run.rounds])
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 

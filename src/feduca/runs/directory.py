@@ -239,6 +239,13 @@ class RunDirectory:
         self._schedule.wrote(path)
         return True
 
+    def waits(self, why: str) -> None:
+        """Say for what a run that goes on waits; an empty text: no longer. That nobody can be told is no reason to stop."""
+        if self._begun:
+            said = {"schema": manifest.SCHEMA, "state": "running"} | ({"reason": why} if why else {})
+            with contextlib.suppress(OSError):
+                self._write(manifest.STATUS, said)
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         digests = {name: self._digests[name].hexdigest() for name in self.FILES}
         digests |= {name: hashlib.sha256(text).hexdigest() for name, text in self._fixed.items()}

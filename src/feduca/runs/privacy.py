@@ -1,4 +1,4 @@
-"""What silos have spent of their privacy budgets, as a sentence: for the console and the report."""
+"""What silos have spent of their privacy budgets, and what their secrecy cost, as sentences: for the console and the report."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feduca.client.privacy import SPENT
+from feduca.core.records import UNRELEASED
 
 Number = float | None
 
@@ -26,3 +27,17 @@ def sentence(epsilons: Sequence[Number] | None, reasons: Sequence[str], budget: 
     done = sum(why == SPENT for why in reasons)
     over = f"; {done} of {len(reasons)} silos have spent theirs and train no more" if done else ""
     return f"privacy: every silo has an epsilon of its own, {each}{of}{over}"
+
+
+def unreleased(reasons: Sequence[str | None]) -> str:
+    """In how many of the rounds that have these reasons secure aggregation released nothing, and why; empty where in none."""
+    lost = [why for why in reasons if why and why.startswith(UNRELEASED)]
+    if not lost:
+        return ""
+    return f"no sum was released in {len(lost)} of {len(reasons)} rounds, in the last of them: {why_not(lost[-1])}"
+
+
+def why_not(reason: str) -> str:
+    """The same of one such round, and what helps."""
+    why = reason.removeprefix(UNRELEASED).partition(". ")[0].rstrip(".")
+    return f"{why}{'; have more silos than privacy.least, so that one may decline' * ('fresh updates' in why)}"

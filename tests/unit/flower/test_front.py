@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import hashlib
+import http.client
+import logging
 import shutil
 import socket
+import ssl
 import threading
 import time
 from base64 import b64decode, b64encode
@@ -18,7 +22,7 @@ from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
-from feduca.flower import certificates, front
+from feduca.flower import certificates, check, front
 from feduca.flower.front import Door, speaks_for_itself
 from feduca.flower.keys import Keys
 from feduca.flower.processes import free_port
@@ -197,3 +201,93 @@ def test_a_node_answers_for_itself_alone():
     assert not speaks_for_itself(call(7, 8))
     assert not speaks_for_itself(call(7, 7, 8))
     assert not speaks_for_itself(b"\xff\xff\xff")
+
+
+@pytest.fixture
+def door(place, monkeypatch):
+    """The front before a SuperLink that does not answer, with TLS; where it is, and the authority's certificate."""
+    from asyncio import sslproto
+
+    import uvicorn
+
+    certificates.make_ca(place)
+    certificates.issue_server(place, place, ["127.0.0.1"])
+    monkeypatch.setattr(sslproto, "SSLProtocol", sslproto.SSLProtocol)  # afterwards it is as it was
+    noted = front.Seldom()
+    front.tell_of_handshakes(noted)
+    before = front.application(Door(Keys(place / "keys")), f"127.0.0.1:{free_port()}", place / "ca.crt", noted)
+    tls = {"ssl_certfile": place / "server.crt", "ssl_keyfile": place / "server.key", "loop": "asyncio"}
+    config = uvicorn.Config(before, port=free_port(), http=front.protocol(), ws="none", lifespan="off", **tls)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield config.port, place / "ca.crt"
+    server.should_exit = True
+    thread.join(60)
+
+
+def test_the_operator_is_told_who_is_turned_away_and_not_at_every_request(door, place, caplog):
+    """By what `ssh-keygen -l` prints of its key, whose key that was, and where it came from; another authority's, too."""
+    port, authority = door
+    caplog.set_level(logging.INFO)
+
+    def ask(headers, path=PULL, ca=authority):
+        context = ssl.create_default_context(cafile=str(ca))
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+        try:
+            connection.request("POST", path, b"", headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def said(event):
+        return [r.getMessage() for r in caplog.records if getattr(r, "event", "") == event]
+
+    line = (place / "stranger" / "key.pub").read_text().split()[1]
+    mark = "SHA256:" + b64encode(hashlib.sha256(b64decode(line)).digest()).decode().rstrip("=")
+    for _ in range(5):
+        assert ask(signed(place, "stranger")) == 401
+    assert said("turned-away") == [f"refused POST '{PULL}' from 127.0.0.1: an unknown key ({mark})"]
+    assert ask(signed(place, "north")) == 503  # it passes, and behind it is nobody
+    (place / "keys" / "north.pub").unlink()
+    assert ask(signed(place, "north")) == 401
+    assert said("turned-away")[1].endswith("until lately the key of north)")
+    for k in range(3):  # the same again, though the seconds differ
+        assert ask(signed(place, "south", late=4000.0 + 60 * k)) == 401
+    assert [text for text in said("turned-away") if "the clock of south is" in text][1:] == []
+    assert "until lately" not in said("turned-away")[2]
+    for junk in ("", "AAAA", b64encode(b"-----BEGIN PUBLIC KEY-----").decode()):
+        assert ask(signed(place, "south") | {"flwr-public-key": junk}) == 401
+
+    # Who trusts another authority breaks off by itself; that shows here alone.
+    (place / "other").mkdir()
+    certificates.make_ca(place / "other")
+    for _ in range(3):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask({}, ca=place / "other" / "ca.crt")
+    deadline = time.monotonic() + 30
+    while not (found := [text for text in said("turned-away") if "does not believe" in text]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(found) == 1
+    assert "127.0.0.1 was turned away by itself: it does not believe this server's certificate" in found[0]
+
+    # A check is no attack, and an attack no check.
+    before = len(said("request-refused"))
+    assert [f.ok for f in check._connection("127.0.0.1", port, place) if f.what == "control interface"] == [True]
+    assert said("checked") == ["`feduca deploy check` looked, from 127.0.0.1"]
+    assert len(said("request-refused")) == before
+    assert ask({}, "/v1/control/start-run") == ask({"user-agent": front.CHECKER}, "/v1/control/register-node") == 404
+    assert len(said("request-refused")) == before + 1
+
+
+def test_however_many_are_turned_away_the_log_stays_short(monkeypatch):
+    noted = front.Seldom()
+    assert sum(noted("10.0.0.1", "an unknown key", str(k)) for k in range(10 * front.MOST)) == front.MOST
+    monkeypatch.setattr(front, "AGAIN_S", 0.0)
+    noted = front.Seldom()
+    assert noted("a")
+    time.sleep(0.01)
+    assert noted("a")

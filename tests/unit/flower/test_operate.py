@@ -326,7 +326,7 @@ def test_a_round_is_overdue_only_when_all_it_may_wait_for_is_over(watch, server)
     assert watch.watched.overdue() == 0
     run = watch.watched.run
     most = server.settings["round-timeout"] + server.settings["silos-timeout"] + 60
-    run.changed = watch.watched.app_since = time.time() - most - 10
+    run.changed = run.said = watch.watched.app_since = time.time() - most - 10
     assert 9 < watch.watched.overdue() < 12
     run.state = "finished"
     assert watch.watched.overdue() == 0

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from feduca.cli.main import app as cli
 from feduca.flower import approval, client_app, codec, consent
 from feduca.flower import policy as policies
+from feduca.flower.store import SiloStore
 from numpy_task import NumpyApp, NumpyTask
 from supernode import MODEL, WORD, announcement, only_the_decision, thief, training
 
@@ -80,6 +81,18 @@ def test_what_leaves_is_the_same_for_every_reason(node):
         said.append((len(sent), sent.count(b"declined: policy\n")))  # what differs is the message's number and time
     assert set(said) == {(said[0][0], 1)}
     assert said[0][0] < 1000
+
+
+def test_to_be_asked_who_one_is_uses_up_no_round(node):
+    """So a server that waits for silos may ask again and again; whoever is kept out declines that, too."""
+    node.policy("rounds = 1")
+    for _ in range(5):
+        assert b"hello" in node.ask(codec.hello_request("run-1"), honest(node), "query")
+    assert SiloStore(node.silo / "state").worked == 0
+    assert MODEL in node.ask(training(1), thief)
+    assert only_the_decision(node.ask(codec.hello_request("run-1"), honest(node), "query"))
+    assert only_the_decision(node.ask(training(2), thief))
+    assert SiloStore(node.silo / "state").worked == 1
 
 
 def test_a_pause_during_a_round_keeps_its_work_in(node):

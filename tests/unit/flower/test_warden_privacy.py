@@ -120,7 +120,7 @@ def test_an_open_delta_and_a_least_gain_beside_privacy_are_refused_before_the_ap
     ):
         dp(node, '[privacy]\ndp = "records"\n' + text)
         node.policy(policy)
-        assert only_the_decision(node.ask(*training(1), never, run=30))
+        assert only_the_decision(node.ask(training(1), never, run=30))
         assert why in node.log.splitlines()[-1]
 
 

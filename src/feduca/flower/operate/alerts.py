@@ -21,7 +21,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from feduca.flower.operate.settings import ABSENT, BACK, DIED, FAILED, LEFT, Alert
+from feduca.flower.operate.settings import ABSENT, BACK, DIED, FAILED, LEFT, WAITS, Alert
 
 log = logging.getLogger("feduca")
 
@@ -33,6 +33,7 @@ WORDS = {
     FAILED: "round {round} failed; status.json of the run and log.jsonl say why",
     DIED: "the process of the server app is gone; start server/run.sh again, it resumes",
     BACK: "the run was rolled back to round {round}",
+    WAITS: "round {round} waits: every silo declines by its policy; it goes on by itself when one is back",
 }
 
 

@@ -50,4 +50,4 @@ def well(watched: Watched) -> str:
     run = watched.run
     if run is None or run.state == "none":
         return "the app waits for silos"
-    return f"round {run.round} of {run.planned}, {run.state}"
+    return f"round {run.round} of {run.planned}, {run.state}" + (f"; it waits: {run.waits}" if run.waits else "")

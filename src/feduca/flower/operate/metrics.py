@@ -65,6 +65,7 @@ def _run(run: Seen) -> Iterator[Metric]:
         declined.add_metric([reason], count)
     yield declined
     each = Gauge("feduca_silo", "1 for what each silo did in the last round.", labels=["silo", "status"])
+    yield Gauge("feduca_waiting", "1 while every silo declines by its policy, and the run waits.", bool(run.waits))
     silent = Gauge("feduca_silo_absent_rounds", "Rounds in a row without an answer.", labels=["silo"])
     for k, (status, rounds) in enumerate(zip(run.status, run.silent)):
         each.add_metric([run.name_of(k), status], 1)

@@ -12,7 +12,7 @@ from feduca.flower.operate import log as events
 from feduca.flower.operate.alerts import Event, Hooks
 from feduca.flower.operate.seen import Seen, Watched
 from feduca.flower.operate.serving import Answer, Served
-from feduca.flower.operate.settings import ABSENT, BACK, DIED, FAILED, LEFT
+from feduca.flower.operate.settings import ABSENT, BACK, DIED, FAILED, LEFT, WAITS
 from feduca.types import ABSENT as SILENT
 from feduca.types import LEFT as GONE
 from feduca.types import REFUSED
@@ -34,7 +34,7 @@ class Monitor:
         self._handler = handler
         self._known: Seen | None = None  # whose past was not told of
         self._left: set[int] = set()
-        self._state, self._back = "", 0
+        self._state, self._waits, self._back = "", "", 0
         self._gone_since: float | None = None
         self._said_gone = False
         self._lock, self._checked, self._complaint = threading.Lock(), 0.0, ""
@@ -89,7 +89,7 @@ class Monitor:
         if run is None:
             return
         if run is not self._known:  # what was so before this program began is no news
-            self._known, self._left, self._state = run, self._gone(run), run.state
+            self._known, self._left, self._state, self._waits = run, self._gone(run), run.state, run.waits
             self._back = len(run.rolled_back)
             self._gone_since, self._said_gone = None, False
         else:
@@ -115,7 +115,9 @@ class Monitor:
         ended = run.state != self._state and run.state in ("failed", "interrupted") and not rolled
         if ended and not (died and self._said_gone):
             self._tell(DIED if died else FAILED, run, run.round + 1)
-        self._state = run.state
+        if run.waits and not self._waits:
+            self._tell(WAITS, run, run.round + 1)
+        self._state, self._waits = run.state, run.waits
 
     def _app(self, run: Seen) -> None:
         """The app is gone while its run says that it goes on."""

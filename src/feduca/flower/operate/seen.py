@@ -16,7 +16,9 @@ from typing import Any
 
 from feduca.errors import FeducaError
 from feduca.flower import deploy
+from feduca.flower.failures import numberless
 from feduca.flower.folder import ServerFolder
+from feduca.flower.operate import log as events
 from feduca.flower.processes import alive
 from feduca.report.cleaning import letters, number, text
 from feduca.runs import files, lines, manifest, rollback
@@ -78,6 +80,7 @@ class Seen:
         self.path, self.planned = path, planned
         self.name = f"{path.parent.name}/{path.name}"
         self.state, self.reason = "none", ""
+        self.said = 0.0  # when its status was written: as it began, was gone on with, waited or waits no longer
         self.silos: list[str] = []
         self.rolled_back: list[int] = []  # to which rounds, one after the other
         self._rounds, self._clients = Tail(path / manifest.ROUNDS), Tail(path / manifest.CLIENTS)
@@ -110,6 +113,11 @@ class Seen:
             if item.get("event") == "rolled back":
                 self.rolled_back.append(int(number(item.get("round")) or 0))
 
+    @property
+    def waits(self) -> str:
+        """For what a run that goes on waits, or nothing."""
+        return self.reason if self.state == "running" else ""
+
     def name_of(self, k: int) -> str:
         return self.silos[k] if k < len(self.silos) else f"silo-{k}"
 
@@ -117,6 +125,7 @@ class Seen:
         with contextlib.suppress(OSError, ValueError, FeducaError):
             told = files.read_json(self.path / manifest.STATUS)
             self.state, self.reason = text(told.get("state")) or "none", text(told.get("reason"))
+            self.said = (self.path / manifest.STATUS).stat().st_mtime
         with contextlib.suppress(OSError, ValueError, FeducaError, LookupError, TypeError):
             self.silos = [text(one["name"]) for one in files.read_json(self.path / manifest.SILOS)["silos"]]
 
@@ -148,6 +157,25 @@ def _objects(found: list[bytes], only: tuple[str, ...] | None) -> Iterator[dict[
             item = lines.decoded(line, only)
             if isinstance(item, dict):
                 yield item
+
+
+class Warned:
+    """What the server app warns of from now on, for whoever waits at a terminal: each thing once, not in every round."""
+
+    def __init__(self, server: ServerFolder) -> None:
+        self._tail = Tail(server.path / events.NAME)
+        self._tail.new()
+        self._said: dict[tuple[str, str], str] = {}
+
+    def new(self) -> Iterator[str]:
+        for item in _objects(self._tail.new()[1], None):
+            if item.get("from") != "app" or item.get("level") not in ("warning", "error"):
+                continue
+            about, words = (str(item.get("event")), str(item.get("silo"))), text(item.get("text"))
+            said = numberless(words)
+            if self._said.get(about) != said:
+                self._said[about] = said
+                yield words
 
 
 class Watched:
@@ -194,11 +222,11 @@ class Watched:
 
     def overdue(self) -> float:
         """By how many seconds the round that goes on is overdue; 0 where it is not."""
-        if self.run is None or self.run.state != "running":
+        if self.run is None or self.run.state != "running" or self.run.waits:
             return 0.0
         most = (
             self.server.operate.overdue
             or sum(float(self.server.settings.get(name, 0.0)) for name in ("round-timeout", "silos-timeout")) + 60.0
         )
-        since = max(self.run.changed, self.app_since)
+        since = max(self.run.changed, self.run.said, self.app_since)
         return max(0.0, time.time() - since - most) if since else 0.0

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from feduca.errors import ConfigError, shown
 
 LEFT, ABSENT, FAILED, DIED, BACK = "silo-left", "silo-absent", "round-failed", "app-died", "rollback"
-EVENTS = (LEFT, ABSENT, FAILED, DIED, BACK)
+WAITS = "run-waits"
+EVENTS = (LEFT, ABSENT, FAILED, DIED, BACK, WAITS)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

@@ -48,6 +48,7 @@ const draw = (silo) => {
   $("said").textContent = silo.out ? `Nothing leaves but “declined: policy”: ${silo.out}.`
     : silo.last.decision ? `Last: ${silo.last.decision}, ${silo.last.reason}.` : "No message has come yet.";
   const waits = silo.waiting.map((what) => make("li", `Waits for your approval: ${what}. “feduca silo approve” shows it.`));
+  if (silo.outdated.length) waits.push(make("li", `silo.toml has changed since this silo was started (${silo.outdated.join(", ")}): end start.sh and start it again.`));
   $("waiting").replaceChildren(...waits);
   $("waiting").hidden = !waits.length;
   const model = silo.model;
