@@ -58,10 +58,9 @@ def start_silo(silo: SiloFolder) -> Process:
         log.warning("port %d is in use; the SuperNode of %s takes %d for itself", silo.port, silo.name, port)
     config = {"silo": silo.name, "folder": str(silo.state), **silo.config}
     command = [
-        *(sys.executable, "-m", "feduca.flower.launch", "supernode", str(silo.path)),
+        *(sys.executable, "-m", "feduca.flower.launch", "supernode", str(silo.path), str(port)),
         *("--root-certificates", "ca.crt", "--superlink", silo.superlink),
         *("--auth-supernode-private-key", "key"),
-        *("--host", "127.0.0.1", "--port", str(port)),
         *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
     ]
     return Process(command, env=_env(silo.state), cwd=silo.path, log_file=silo.state / "supernode.log")

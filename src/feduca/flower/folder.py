@@ -88,6 +88,7 @@ class SiloFolder:
     port: int  # of the SuperNode's own local service
     app: str = ""  # the approved app's fingerprint; none is approved where this is empty
     config: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False  # a new Python for every message, in place of a fork (template.py)
 
     @property
     def state(self) -> Path:
@@ -269,11 +270,12 @@ def read_server(path: Path) -> ServerFolder:
 
 def read_silo(path: Path) -> SiloFolder:
     """DIR/silos/NAME."""
-    tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"), ("app",))
+    tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"), ("app", "fresh"))
     _host(tree["superlink"])
     _check_config(path / "silo.toml", tree["config"])
     head = tree["name"], tree["superlink"], int(tree["port"]), str(tree.get("app", ""))
-    return SiloFolder(path.absolute(), *head, dict(tree["config"]))
+    fresh = bool(tree.get("fresh", False)) or not sys.platform.startswith("linux")
+    return SiloFolder(path.absolute(), *head, dict(tree["config"]), fresh)
 
 
 def _check_bind(address: str) -> None:

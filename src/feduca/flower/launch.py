@@ -2,7 +2,7 @@
 SuperNode looks at its silo's policy and at an app before anything of it is unpacked or run, and at answers before they leave.
 
     python -m feduca.flower.launch superlink ARGUMENTS
-    python -m feduca.flower.launch supernode SILO_FOLDER ARGUMENTS
+    python -m feduca.flower.launch supernode SILO_FOLDER PORT ARGUMENTS
 
 The guard stands in the SuperNode's own process, between the arrival of a run's app and its being kept for the processes that will
 run it, at the place where Flower verifies publishers. It enforces that only approved bytes are installed and started. The name of
@@ -23,6 +23,7 @@ from feduca.flower import approval
 from feduca.flower.failures import DECIDED, spoken
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.processes import leashed
+from feduca.flower.template import Template
 from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated, or_stop
 
 log = logging.getLogger("feduca")
@@ -30,8 +31,11 @@ log = logging.getLogger("feduca")
 _TRUSTED = {"feduca": "the app's fingerprint"}  # not empty: Flower then verifies every app, or replies with an error
 
 
-def guard(silo: Path) -> None:
-    """Let this process's SuperNode heed the silo's policy and accept approved apps only. Fails where Flower has no such place."""
+def guard(silo: Path, template: Template | None = None) -> None:
+    """Let this process's SuperNode heed the silo's policy and accept approved apps only. Fails where Flower has no such place.
+
+    With a `template` (template.py) what was let in is handed to it; else it waits for a program of Flower's that asks.
+    """
     from flwr.app import Error, Message
     from flwr.common.config import get_fab_config, get_metadata_from_config
     from flwr.common.constant import ErrorCode
@@ -104,7 +108,12 @@ def guard(silo: Path) -> None:
             return None
         ways = {"receive": lambda: arrived, "get_run": checked_run, "get_fab": checked_fab}
         once = {"pull_object": lambda number, key: objects.pop(key, None) or pull_object(number, key)}
-        return pull(state=state, object_store=object_store, **{**rest, **ways, **once, "trusted_entities": _TRUSTED})
+        rest = {**rest, **ways, **once, "trusted_entities": _TRUSTED}
+        number = pull(state=state, object_store=object_store, **rest)
+        if template is not None:
+            with or_stop():
+                template.serve(state)
+        return number
 
     push = flower._push_messages
     assert callable(push)
@@ -170,19 +179,25 @@ class Discreet:
 
 
 def main(program: str, *arguments: str) -> None:
-    leashed()
     os.umask(0o077)  # the database, logs, apps and everything a run writes
     if program == "superlink":
+        leashed()
         from flwr.superlink.cli import flower_superlink
 
         sys.argv = ["flower-superlink", *arguments]
         flower_superlink()
         return
-    folder, *rest = arguments
-    guard(Path(folder))
+    folder, port, *rest = arguments
     from flwr.supernode.cli import flower_supernode
 
-    sys.argv = ["flower-supernode", *rest]
+    silo = read_silo(Path(folder))
+    template = None if silo.fresh else Template(silo, int(port))
+    leashed()
+    if template is not None:
+        template.wait()
+        rest += ["--isolation", "process"]  # Flower starts nothing by itself
+    guard(silo.path, template)
+    sys.argv = ["flower-supernode", *rest, "--host", "127.0.0.1", "--port", port]
     flower_supernode()
 
 

@@ -1,0 +1,154 @@
+"""Many SuperNodes on one machine: seconds and processor time of a round, memory of all processes, by number of silos.
+
+    python benchmarks/flower_nodes.py [--nodes 3 10 20] [--rounds 5] [--out benchmarks/results/flower_nodes.json]
+
+A deployment as `feduca deploy up` starts it, with TLS and keys: the quickstart recipe, whose app imports torch. It runs once with
+a process that is started anew for every message, and once with processes that are forked from one that has imported
+everything (`warm` of silo.toml). The first round of a run is left out. Memory is the largest sum of the processes' proportional
+set sizes (PSS: a page that n processes share counts 1/n for each) that was seen, every two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from feduca.flower import control, deploy  # noqa: E402
+from feduca.flower import folder as folders  # noqa: E402
+from feduca.flower.processes import descendants, free_ports  # noqa: E402
+from feduca.recipes.schema import load  # noqa: E402
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, nargs="+", default=[3, 10, 20])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=("fresh", "warm"), default=["fresh", "warm"])
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    rows = []
+    for nodes in options.nodes:
+        for way in options.ways:
+            row = {"nodes": nodes, "way": way, **measured(nodes, way == "warm", options.rounds)}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    if options.out is not None:
+        old = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.is_file() else []
+        done = {(row["nodes"], row["way"]) for row in rows}
+        result = {
+            "command": " ".join(["python", "benchmarks/flower_nodes.py", *sys.argv[1:]]),
+            "machine": {"platform": platform.platform(), "cpus": os.cpu_count(), "load": os.getloadavg()[0]},
+            "rows": [row for row in old if (row["nodes"], row["way"]) not in done] + rows,
+        }
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def measured(nodes: int, warm: bool, rounds: int) -> dict[str, Any]:
+    """One run over so many silos."""
+    recipe = load("quickstart", {"task.clients": nodes, "rounds": rounds})
+    with tempfile.TemporaryDirectory(prefix="feduca-bench-") as place, Memory() as memory:
+        folder = Path(place) / "deployment"
+        ports = free_ports(nodes + 2)
+        where = {"address": f"127.0.0.1:{ports.pop()}", "control": ports.pop(), "ports": ports}
+        settings = {"silos-timeout": 900.0, "round-timeout": 900.0}
+        folders.init(folder, recipe, folders.silo_names(recipe, nodes), **where, settings=settings)
+        for silo in (folder / "silos").iterdir():
+            path = silo / "silo.toml"
+            path.write_text(f"fresh = {str(not warm).lower()}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+        began = time.monotonic()
+        with deploy.standing(folder) as server:
+            while list(control.registered(server).values()).count("online") < nodes:
+                time.sleep(0.5)
+            up = time.monotonic() - began
+            time.sleep(5)
+            idle, at = spent(), time.monotonic()
+            time.sleep(10)
+            idle_share = {kind: (cpu - idle[kind]) / (time.monotonic() - at) for kind, cpu in spent().items()}
+            memory.note("idle")
+            ends: list[tuple[float, dict[str, float]]] = []
+            deploy.run(server, watch=lambda record, clients: ends.append((time.monotonic(), spent())))
+            memory.note("run")
+    spans = [after[0] - before[0] for before, after in zip(ends, ends[1:])]
+    return {
+        "seconds_until_online": up,
+        "seconds_of_rounds": spans,
+        "seconds_of_a_round": statistics.median(spans),
+        "cpu_seconds_of_a_round": {k: (ends[-1][1][k] - ends[0][1][k]) / len(spans) for k in ends[0][1]},
+        "cpu_share_idle": idle_share,
+        "mebibytes": memory.most,
+        "processes": memory.processes,
+    }
+
+
+def spent() -> dict[str, float]:
+    """Processor seconds so far of the server's processes, of SuperNodes, and of what those have started (ended ones, too)."""
+    total = {"server": 0.0, "supernodes": 0.0, "apps": 0.0}
+    of = {os.getpid(): "self"}
+    for pid, _ in descendants(os.getpid()):  # parents come before their children
+        with contextlib.suppress(OSError, IndexError):
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            above = of.get(int(fields[1]), "self")
+            mine = "supernodes" if b"supernode" in command else "server"
+            of[pid] = {"self": mine, "server": "server"}.get(above, "apps")
+            own, ended = (sum(map(int, fields[k : k + 2])) / TICK for k in (11, 13))
+            total[of[pid]] += own
+            total["apps" if of[pid] == "supernodes" else of[pid]] += ended
+    return total
+
+
+class Memory:
+    """The most memory that all processes under this one have taken together, by phase; measured in a thread."""
+
+    def __init__(self) -> None:
+        self.most: dict[str, float] = {}
+        self.processes: dict[str, int] = {}
+        self._phase, self._over = "idle", threading.Event()
+        self._now, self._count = 0.0, 0
+
+    def __enter__(self) -> Memory:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def note(self, phase: str) -> None:
+        """What was seen since the last note belongs to `phase`."""
+        self.most[phase], self.processes[phase] = self._now, self._count
+        self._now, self._count = 0.0, 0
+
+    def _watch(self) -> None:
+        while not self._over.wait(2.0):
+            sizes = [size for pid, _ in descendants(os.getpid()) if (size := pss(pid))]
+            self._now, self._count = max(self._now, sum(sizes)), max(self._count, len(sizes))
+
+
+def pss(pid: int) -> float:
+    """Mebibytes of one process."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+if __name__ == "__main__":
+    main()
