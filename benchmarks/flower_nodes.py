@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -35,7 +36,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[3, 10, 20])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ways", nargs="+", choices=("fresh", "warm"), default=["fresh", "warm"])
@@ -83,7 +84,7 @@ def measured(nodes: int, warm: bool, rounds: int) -> dict[str, Any]:
             ends: list[tuple[float, dict[str, float]]] = []
             deploy.run(server, watch=lambda record, clients: ends.append((time.monotonic(), spent())))
             memory.note("run")
-    spans = [after[0] - before[0] for before, after in zip(ends, ends[1:])]
+    spans = [after[0] - before[0] for before, after in itertools.pairwise(ends)]
     return {
         "seconds_until_online": up,
         "seconds_of_rounds": spans,

@@ -274,8 +274,9 @@ def read_silo(path: Path) -> SiloFolder:
     _host(tree["superlink"])
     _check_config(path / "silo.toml", tree["config"])
     head = tree["name"], tree["superlink"], int(tree["port"]), str(tree.get("app", ""))
-    fresh = bool(tree.get("fresh", False)) or not sys.platform.startswith("linux")
-    return SiloFolder(path.absolute(), *head, dict(tree["config"]), fresh)
+    if not isinstance(fresh := tree.get("fresh", False), bool):
+        raise InputError(f"{path / 'silo.toml'}: fresh is {fresh!r}; write true or false, without quotes")
+    return SiloFolder(path.absolute(), *head, dict(tree["config"]), fresh or not sys.platform.startswith("linux"))
 
 
 def _check_bind(address: str) -> None:

@@ -109,11 +109,11 @@ def guard(silo: Path, template: Template | None = None) -> None:
         ways = {"receive": lambda: arrived, "get_run": checked_run, "get_fab": checked_fab}
         once = {"pull_object": lambda number, key: objects.pop(key, None) or pull_object(number, key)}
         rest = {**rest, **ways, **once, "trusted_entities": _TRUSTED}
-        number = pull(state=state, object_store=object_store, **rest)
+        done = pull(state=state, object_store=object_store, **rest)
         if template is not None:
             with or_stop():
                 template.serve(state)
-        return number
+        return done
 
     push = flower._push_messages
     assert callable(push)

@@ -16,13 +16,11 @@ import contextlib
 import gc
 import importlib
 import io
-import json
 import logging
 import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -37,7 +35,10 @@ log = logging.getLogger("feduca")
 
 GRACE_S = 3.0  # for app processes when their SuperNode ends; then they are killed
 OURS = ("feduca.flower.client", "flwr.supernode.runtime.run_clientapp")  # every app's
-RECIPE_APP = ("feduca.tasks", "sklearn.datasets")  # what a recipe's own task needs, and its app imports too late to be seen
+RECIPE_APP = (
+    "feduca.tasks",
+    "sklearn.datasets",
+)  # what a recipe's own task needs, and its app imports too late to be seen
 READY = b"\n"
 
 
@@ -78,41 +79,40 @@ class Template:
 
 
 def _live(silo: SiloFolder, address: str, end: socket.socket) -> NoReturn:
-    """The template itself. Returns from here only in an app's process, and then not to the caller."""
+    """The template itself; what goes on after `_offspring` is an app's process."""
     try:
+        for number in (signal.SIGTERM, signal.SIGINT):  # it ends with its SuperNode, which may have to say goodbye
+            signal.signal(number, signal.SIG_IGN)
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), 0)  # else it was the SuperNode's leash
         sys.path[0] = str(Path(sys.executable).parent)  # as for Flower's own programs: not the silo's folder
         for name in wanted(silo):
             with contextlib.suppress(Exception, SystemExit):  # the app's own to meet, and to say
                 importlib.import_module(name)
-        unfit = why_unfit()
-        if unfit:
-            log.warning("every message gets a new Python, for %s", unfit)
+        if why := unfit():
+            log.warning("every message gets a new Python, for %s", why)
         gc.collect()
         gc.freeze()
         end.sendall(READY)
-        token = _offspring(end, address if unfit else "")
-        if token is None:
-            os._exit(0)
-        _run(address, token)
-    except (KeyboardInterrupt, OSError) as error:
+        token = _offspring(end, address if why else "")
+    except OSError as error:
         log.error("the process that starts the app ends: %s", error)
         os._exit(1)
-    finally:
-        sys.exit()  # never into what the SuperNode was about to do
+    if not token:
+        os._exit(0)
+    draw_anew()
+    _run(address, token)
+    sys.exit()
 
 
-def _offspring(end: socket.socket, anew: str) -> str | None:
-    """Fork for every token that comes; returns it in the new process, and None here when the SuperNode is gone.
+def _offspring(end: socket.socket, anew: str) -> str:
+    """Fork for every token that comes; returns it in the new process, and nothing here when the SuperNode is gone.
 
-    Where the template is unfit `anew` is the SuperNode's address, and a new Python is started in the fork's place.
+    Where a fork would not do, `anew` is the SuperNode's address, and a new Python is started in its place.
     """
     me, young, heard = os.getpid(), set[int](), b""
     while True:
-        for pid in list(young):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                young.remove(pid)
+        young -= {pid for pid in young if os.waitpid(pid, os.WNOHANG)[0]}
         if not select.select([end], [], [], 0.5 if young else None)[0]:
             continue
         try:
@@ -121,18 +121,21 @@ def _offspring(end: socket.socket, anew: str) -> str | None:
             said = b""
         if not said:
             _end_all(young)
-            return None
+            return ""
         *tokens, heard = (heard + said).split(b"\n")
-        for token in tokens:
+        for token in map(bytes.decode, tokens):
             if anew:
-                command = ["flwr-clientapp", "--runtime-api-address", anew, "--token", token.decode(), "--insecure"]
-                young.add(subprocess.Popen([*command, "--parent-pid", str(me)]).pid)
+                command = ["flwr-clientapp", "--runtime-api-address", anew, "--token", token, "--insecure"]
+                command += ["--parent-pid", str(me)]
+                young.add(os.posix_spawnp(command[0], command, os.environ, setsigdef=(signal.SIGTERM, signal.SIGINT)))
                 continue
             pid = os.fork()
             if pid == 0:
                 end.close()
                 _die_with(me)
-                return token.decode()
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                return token
             young.add(pid)
 
 
@@ -161,7 +164,6 @@ def _run(address: str, token: str) -> None:
     """What `flwr-clientapp` does, in this process."""
     from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-    draw_anew()
     sys.argv = ["flwr-clientapp"]
     run_clientapp(runtime_api_address=address, token=token, insecure=True, parent_pid=os.getppid())
 
@@ -170,12 +172,12 @@ def draw_anew() -> None:
     """No two messages may draw the same noise: generators that were copied with the process start somewhere else."""
     import numpy as np
 
-    np.random.seed()  # Python's own, the system's and OpenSSL's notice a fork by themselves
+    np.random.seed()  # noqa: NPY002  Python's own, the system's and OpenSSL's notice a fork by themselves
     if "torch" in sys.modules:
         sys.modules["torch"].seed()
 
 
-def why_unfit() -> str:
+def unfit() -> str:
     """Why this process must not be forked; nothing where it may."""
     if threading.active_count() > 1:
         started = ", ".join(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
