@@ -18,7 +18,7 @@ from feduca.errors import InputError, RunError
 from feduca.flower import control, policy
 from feduca.flower import folder as folders
 from feduca.flower.folder import ServerFolder, SiloFolder
-from feduca.flower.processes import Process, alive, environment, free_port, free_ports, listening, supervise, taken
+from feduca.flower.processes import Process, alive, environment, free_ports, listening, port_for, supervise, taken
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
 from feduca.runs import files
@@ -52,23 +52,25 @@ def start_silo(silo: SiloFolder) -> Process:
     policy.read(silo.path)  # one that is wrong is for whoever starts it, in one line
     silo.state.mkdir(exist_ok=True)  # a copy may have left the empty folder out
     silo.state.chmod(0o700)
-    port = silo.port
-    if taken("127.0.0.1", port):
-        port = free_port()
-        log.warning("port %d is in use; the SuperNode of %s takes %d for itself", silo.port, silo.name, port)
-    config = {"silo": silo.name, "folder": str(silo.state), **silo.config}
-    command = [
-        *(sys.executable, "-m", "feduca.flower.launch", "supernode", str(silo.path), str(port)),
-        *("--root-certificates", "ca.crt", "--superlink", silo.superlink),
-        *("--auth-supernode-private-key", "key"),
-        *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
-    ]
+    port = port_for(silo.name, silo.port)
+    command = [sys.executable, "-m", "feduca.flower.launch", "supernode", str(silo.path), str(port)]
     return Process(command, env=_env(silo.state), cwd=silo.path, log_file=silo.state / "supernode.log")
 
 
 def keep_silo(silo: SiloFolder, stop: threading.Event, diagnose: Callable[[], None] | None = None) -> None:
     """Keep a silo's SuperNode running until told to stop; `diagnose` when that fails again and again."""
     supervise(lambda: start_silo(silo), stop=stop, name=f"the SuperNode of {silo.name}", diagnose=diagnose)
+
+
+def keep_together(folder: Path, silos: Sequence[SiloFolder], stop: threading.Event) -> None:
+    """Keep many silos' SuperNodes running that are all on this machine, in processes that share what they import (host.py)."""
+    for silo in silos:
+        policy.read(silo.path)
+    command = [sys.executable, "-m", "feduca.flower.host", *(str(silo.path) for silo in silos)]
+    log_file = folder / "silos.log"
+    supervise(
+        lambda: Process(command, env=_env(folder), cwd=folder, log_file=log_file), stop=stop, name="the silos' host"
+    )
 
 
 def reachable(server: ServerFolder) -> bool:
@@ -167,14 +169,21 @@ def follow(
 def standing(folder: Path) -> Iterator[ServerFolder]:
     """SuperLink and all silos of a deployment folder on this machine, for as long as the context lasts."""
     server = folders.read_server(folder)
+    silos = [folders.read_silo(path) for path in sorted((folder / "silos").iterdir())]
     stop, threads = threading.Event(), []
+
+    def keep(task: Callable[..., None], *arguments: Any) -> None:
+        threads.append(threading.Thread(target=task, args=arguments, daemon=True))
+        threads[-1].start()
+
     superlink = start_superlink(server)
     try:
         wait_until_reachable(server, superlink)
-        for path in sorted((folder / "silos").iterdir()):
-            silo = folders.read_silo(path)
-            threads.append(threading.Thread(target=keep_silo, args=(silo, stop), daemon=True))
-            threads[-1].start()
+        for silo in silos:
+            if silo.fresh:
+                keep(keep_silo, silo, stop)
+        if together := [silo for silo in silos if not silo.fresh]:
+            keep(keep_together, folder, together, stop)
         yield server
     finally:
         stop.set()

@@ -2,7 +2,7 @@
 SuperNode looks at its silo's policy and at an app before anything of it is unpacked or run, and at answers before they leave.
 
     python -m feduca.flower.launch superlink ARGUMENTS
-    python -m feduca.flower.launch supernode SILO_FOLDER PORT ARGUMENTS
+    python -m feduca.flower.launch supernode SILO_FOLDER PORT
 
 The guard stands in the SuperNode's own process, between the arrival of a run's app and its being kept for the processes that will
 run it, at the place where Flower verifies publishers. It enforces that only approved bytes are installed and started. The name of
@@ -12,6 +12,7 @@ their folder comes from the bundle itself, not from the server. It does not watc
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import sys
@@ -178,27 +179,36 @@ class Discreet:
         return fresh
 
 
-def main(program: str, *arguments: str) -> None:
-    os.umask(0o077)  # the database, logs, apps and everything a run writes
-    if program == "superlink":
-        leashed()
-        from flwr.superlink.cli import flower_superlink
-
-        sys.argv = ["flower-superlink", *arguments]
-        flower_superlink()
-        return
-    folder, port, *rest = arguments
+def supernode(silo: SiloFolder, port: int) -> None:
+    """Be the SuperNode of `silo`. The working directory is its folder, and this process has one thread."""
     from flwr.supernode.cli import flower_supernode
 
-    silo = read_silo(Path(folder))
-    template = None if silo.fresh else Template(silo, int(port))
+    template = None if silo.fresh else Template(silo, port)
     leashed()
+    config = {"silo": silo.name, "folder": str(silo.state), **silo.config}
+    sys.argv = [
+        *("flower-supernode", "--host", "127.0.0.1", "--port", str(port)),
+        *("--root-certificates", "ca.crt", "--superlink", silo.superlink, "--auth-supernode-private-key", "key"),
+        *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
+    ]
     if template is not None:
         template.wait()
-        rest += ["--isolation", "process"]  # Flower starts nothing by itself
+        sys.argv += ["--isolation", "process"]  # Flower starts nothing by itself
     guard(silo.path, template)
-    sys.argv = ["flower-supernode", *rest, "--host", "127.0.0.1", "--port", port]
     flower_supernode()
+
+
+def main(program: str, *arguments: str) -> None:
+    os.umask(0o077)  # the database, logs, apps and everything a run writes
+    if program == "supernode":
+        folder, port = arguments
+        supernode(read_silo(Path(folder)), int(port))
+        return
+    leashed()
+    from flwr.superlink.cli import flower_superlink
+
+    sys.argv = ["flower-superlink", *arguments]
+    flower_superlink()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
@@ -85,10 +86,7 @@ def _live(silo: SiloFolder, address: str, end: socket.socket) -> NoReturn:
             signal.signal(number, signal.SIG_IGN)
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), 0)  # else it was the SuperNode's leash
-        sys.path[0] = str(Path(sys.executable).parent)  # as for Flower's own programs: not the silo's folder
-        for name in wanted(silo):
-            with contextlib.suppress(Exception, SystemExit):  # the app's own to meet, and to say
-                importlib.import_module(name)
+        imported(wanted(silo))
         if why := unfit():
             log.warning("every message gets a new Python, for %s", why)
         gc.collect()
@@ -166,6 +164,14 @@ def _run(address: str, token: str) -> None:
 
     sys.argv = ["flwr-clientapp"]
     run_clientapp(runtime_api_address=address, token=token, insecure=True, parent_pid=os.getppid())
+
+
+def imported(names: Iterable[str]) -> None:
+    """Import these; what cannot be is the app's own to meet, and to say."""
+    sys.path[0] = str(Path(sys.executable).parent)  # as for Flower's own programs: not the silo's folder
+    for name in names:
+        with contextlib.suppress(Exception, SystemExit):
+            importlib.import_module(name)
 
 
 def draw_anew() -> None:
