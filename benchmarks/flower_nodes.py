@@ -2,9 +2,9 @@
 
     python benchmarks/flower_nodes.py [--nodes 3 10 20] [--rounds 5] [--out benchmarks/results/flower_nodes.json]
 
-A deployment as `feduca deploy up` starts it, with TLS and keys: the quickstart recipe, whose app imports torch. It runs once with
-a process that is started anew for every message, and once with processes that are forked from one that has imported
-everything (`warm` of silo.toml). The first round of a run is left out. Memory is the largest sum of the processes' proportional
+A deployment as `feduca deploy up` starts it, with TLS and keys: the quickstart recipe, whose app imports torch. It runs once as
+Flower does it, with a new Python for every message (`fresh = true` in silo.toml), and once with processes that are forked from
+one that has imported everything. The first round of a run is left out. Memory is the largest sum of the processes' proportional
 set sizes (PSS: a page that n processes share counts 1/n for each) that was seen, every two seconds.
 """
 
@@ -32,6 +32,7 @@ from feduca.flower import folder as folders  # noqa: E402
 from feduca.flower.processes import descendants, free_ports  # noqa: E402
 from feduca.recipes.schema import load  # noqa: E402
 
+WAYS = "fresh", "forked"
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -39,27 +40,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[3, 10, 20])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--ways", nargs="+", choices=("fresh", "warm"), default=["fresh", "warm"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     rows = []
     for nodes in options.nodes:
         for way in options.ways:
-            row = {"nodes": nodes, "way": way, **measured(nodes, way == "warm", options.rounds)}
+            row = {"nodes": nodes, "way": way, **measured(nodes, way, options.rounds), "load": os.getloadavg()[0]}
             rows.append(row)
             print(json.dumps(row), flush=True)
-    if options.out is not None:
-        old = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.is_file() else []
+            keep(options.out, rows)
+
+
+def keep(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """The rows, and what other calls have measured before."""
+    if path is not None:
+        old = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
         done = {(row["nodes"], row["way"]) for row in rows}
         result = {
             "command": " ".join(["python", "benchmarks/flower_nodes.py", *sys.argv[1:]]),
-            "machine": {"platform": platform.platform(), "cpus": os.cpu_count(), "load": os.getloadavg()[0]},
+            "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
             "rows": [row for row in old if (row["nodes"], row["way"]) not in done] + rows,
         }
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def measured(nodes: int, warm: bool, rounds: int) -> dict[str, Any]:
+def measured(nodes: int, way: str, rounds: int) -> dict[str, Any]:
     """One run over so many silos."""
     recipe = load("quickstart", {"task.clients": nodes, "rounds": rounds})
     with tempfile.TemporaryDirectory(prefix="feduca-bench-") as place, Memory() as memory:
@@ -70,7 +76,9 @@ def measured(nodes: int, warm: bool, rounds: int) -> dict[str, Any]:
         folders.init(folder, recipe, folders.silo_names(recipe, nodes), **where, settings=settings)
         for silo in (folder / "silos").iterdir():
             path = silo / "silo.toml"
-            path.write_text(f"fresh = {str(not warm).lower()}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+            path.write_text(
+                f"fresh = {str(way == 'fresh').lower()}\n{path.read_text(encoding='utf-8')}", encoding="utf-8"
+            )
         began = time.monotonic()
         with deploy.standing(folder) as server:
             while list(control.registered(server).values()).count("online") < nodes:
@@ -100,16 +108,20 @@ def spent() -> dict[str, float]:
     """Processor seconds so far of the server's processes, of SuperNodes, and of what those have started (ended ones, too)."""
     total = {"server": 0.0, "supernodes": 0.0, "apps": 0.0}
     of = {os.getpid(): "self"}
+    below = {"self": "server", "server": "server", "host": "supernodes", "supernodes": "apps", "apps": "apps"}
     for pid, _ in descendants(os.getpid()):  # parents come before their children
         with contextlib.suppress(OSError, IndexError):
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             above = of.get(int(fields[1]), "self")
-            mine = "supernodes" if b"supernode" in command else "server"
-            of[pid] = {"self": mine, "server": "server"}.get(above, "apps")
+            of[pid] = below[above]
+            if above == "self" and b"supernode" in command:
+                of[pid] = "supernodes"
+            elif above == "self" and b"feduca.flower.host" in command:
+                of[pid] = "host"
             own, ended = (sum(map(int, fields[k : k + 2])) / TICK for k in (11, 13))
-            total[of[pid]] += own
-            total["apps" if of[pid] == "supernodes" else of[pid]] += ended
+            total["supernodes" if of[pid] == "host" else of[pid]] += own
+            total["apps" if of[pid] in ("host", "supernodes") else of[pid]] += ended
     return total
 
 
