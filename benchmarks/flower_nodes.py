@@ -1,6 +1,7 @@
 """Many SuperNodes on one machine: seconds and processor time of a round, memory of all processes, by number of silos.
 
     python benchmarks/flower_nodes.py [--nodes 3 10 20] [--rounds 5] [--out benchmarks/results/flower_nodes.json]
+    python benchmarks/flower_nodes.py --table      # from the summary into docs/speed.md
 
 A deployment as `feduca deploy up` starts it, with TLS and keys: the quickstart recipe, whose app imports torch. It runs once as
 Flower does it, with a new Python for every message (`fresh = true` in silo.toml), and once with processes that are forked from
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,9 @@ from feduca.flower import control, deploy  # noqa: E402
 from feduca.flower import folder as folders  # noqa: E402
 from feduca.flower.processes import descendants, free_ports  # noqa: E402
 from feduca.recipes.schema import load  # noqa: E402
+from tables import markdown, replace_tables  # noqa: E402
 
+SUMMARY, DOCUMENT = ROOT / "benchmarks" / "results" / "flower_nodes.json", ROOT / "docs" / "speed.md"
 WAYS = "fresh", "forked"
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -42,7 +46,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--table", action="store_true", help="measure nothing, write the table")
     options = parser.parse_args()
+    if options.table:
+        replace_tables(DOCUMENT, {"nodes": table(json.loads(SUMMARY.read_text(encoding="utf-8"))["rows"])})
+        return
     rows = []
     for nodes in options.nodes:
         for way in options.ways:
@@ -63,6 +71,25 @@ def keep(path: Path | None, rows: list[dict[str, Any]]) -> None:
             "rows": [row for row in old if (row["nodes"], row["way"]) not in done] + rows,
         }
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """One line per number of silos; a dash where a way was not measured."""
+    found = {(row["nodes"], row["way"]): row for row in rows}
+    header = ["silos", *(f"{what}, {how}" for what in TOLD for how in ("new Python", "forked"))]
+    lines = []
+    for nodes in sorted({nodes for nodes, _ in found}):
+        pairs = [(say, found.get((nodes, way))) for say in TOLD.values() for way in WAYS]
+        lines.append([nodes, *("-" if row is None else say(row) for say, row in pairs)])
+    return markdown(header, lines)
+
+
+TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
+    "seconds a round": lambda row: f"{row['seconds_of_a_round']:.1f}",
+    "processor seconds a message": lambda row: f"{row['cpu_seconds_of_a_round']['apps'] / row['nodes']:.2f}",
+    "GiB": lambda row: f"{max(row['mebibytes'].values()) / 1024:.1f}",
+    "seconds until all are connected": lambda row: f"{row['seconds_until_online']:.0f}",
+}
 
 
 def measured(nodes: int, way: str, rounds: int) -> dict[str, Any]:

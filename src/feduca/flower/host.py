@@ -58,7 +58,7 @@ class Host:
     def _start(self, name: str) -> None:
         pid = os.fork()
         if pid == 0:
-            self._become(self._silos[name])
+            self._become(read_silo(self._silos[name].path))  # as it is now
             sys.exit()
         self._runs[pid] = name, time.monotonic()
 

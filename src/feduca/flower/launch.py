@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from feduca.flower import approval
-from feduca.flower.failures import DECIDED, spoken
+from feduca.flower.failures import DECIDED, note, spoken
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.processes import leashed
 from feduca.flower.template import Template
-from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated, or_stop
+from feduca.flower.warden import FULL, Unfetched, Warden, fetched, gathered, inflated, or_stop
 
 log = logging.getLogger("feduca")
 
@@ -97,7 +97,10 @@ def guard(silo: Path, template: Template | None = None) -> None:
                 return said
 
             with or_stop():
-                words = warden.verdict(message, state.get_run(number) is not None, app, content)
+                try:
+                    words = warden.verdict(message, state.get_run(number) is not None, app, content)
+                except OSError as error:  # what cannot be counted is not let in
+                    words = f"<class 'OSError'>:<'{full_disk(silo, error, message)}'>"  # as Flower words an exception
             if words:
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, words), reply_to=message)
                 flower._insert_message(reply, state, object_store)
@@ -128,6 +131,15 @@ def guard(silo: Path, template: Template | None = None) -> None:
     flower._verify_fab = lambda fab, trusted: fab.verifications["good"] == "true"
 
 
+def full_disk(silo: Path, error: OSError, message: Any) -> str:
+    """What to say in the place of an answer where the silo's disk is full; any other error goes on its way."""
+    if error.errno not in FULL:
+        raise error
+    log.error("round %s is without this silo: %s", message.metadata.group_id, error)
+    mine = read_silo(silo)
+    return note(mine.state, "OSError", str(error), silo=mine.name, round=message.metadata.group_id)
+
+
 class Discreet:
     """A SuperNode's state whose replies are what may leave the silo (failures.py, warden.py), and nothing else."""
 
@@ -146,7 +158,10 @@ class Discreet:
             return self._said(reply)
         key = reply.metadata.message_id
         contents = gathered(self._store, self._store.get_object_tree(key))
-        words = self._warden.last_look(reply, contents, inflated(key, contents))
+        try:
+            words = self._warden.last_look(reply, contents, inflated(key, contents))
+        except OSError as error:  # what cannot be noted does not leave
+            words = full_disk(self._silo.path, error, reply)
         return self._instead(reply, words) if words else reply
 
     def _said(self, reply: Any) -> Any:

@@ -180,7 +180,7 @@ def draw_anew() -> None:
 
     np.random.seed()  # noqa: NPY002  Python's own, the system's and OpenSSL's notice a fork by themselves
     if "torch" in sys.modules:
-        sys.modules["torch"].seed()
+        sys.modules["torch"].default_generator.seed()
 
 
 def unfit() -> str:
