@@ -64,8 +64,6 @@ def keep_silo(silo: SiloFolder, stop: threading.Event, diagnose: Callable[[], No
 
 def keep_together(folder: Path, silos: Sequence[SiloFolder], stop: threading.Event) -> None:
     """Keep many silos' SuperNodes running that are all on this machine, in processes that share what they import (host.py)."""
-    for silo in silos:
-        policy.read(silo.path)
     command = [sys.executable, "-m", "feduca.flower.host", *(str(silo.path) for silo in silos)]
     log_file = folder / "silos.log"
     supervise(
@@ -170,6 +168,8 @@ def standing(folder: Path) -> Iterator[ServerFolder]:
     """SuperLink and all silos of a deployment folder on this machine, for as long as the context lasts."""
     server = folders.read_server(folder)
     silos = [folders.read_silo(path) for path in sorted((folder / "silos").iterdir())]
+    for silo in silos:
+        policy.read(silo.path)  # one that is wrong is for whoever starts it, in one line
     stop, threads = threading.Event(), []
 
     def keep(task: Callable[..., None], *arguments: Any) -> None:

@@ -1,6 +1,6 @@
 """Where a silo's app processes come from: a template that has imported what they need, and is forked for every message.
 
-Flower starts a Python for every message, and its imports take twenty times as long as a small silo's work. The template imports
+Flower starts a Python for every message, and its imports take many times as long as a small silo's work. The template imports
 once: Flower, feduca, and those installed modules that the approved app imports. It never runs a line of the app itself, holds no
 key, no data and no connection, and has one thread. Every message still has a process of its own, which unpacks and runs
 the app as Flower's does and ends with its answer: nothing of it is left for the next one but what it wrote to the silo's disk.
@@ -36,10 +36,8 @@ log = logging.getLogger("feduca")
 
 GRACE_S = 3.0  # for app processes when their SuperNode ends; then they are killed
 OURS = ("feduca.flower.client", "flwr.supernode.runtime.run_clientapp")  # every app's
-RECIPE_APP = (
-    "feduca.tasks",
-    "sklearn.datasets",
-)  # what a recipe's own task needs, and its app imports too late to be seen
+# What a recipe's own task needs, and its app imports too late to be seen.
+RECIPE_APP = ("feduca.tasks", "sklearn.datasets")
 READY = b"\n"
 
 

@@ -162,8 +162,8 @@ class Warden:
         if counted is not None:
             counted.asks += 1
         elif not hello:
-            self._counted[number] = Counted(run, turn, kind == "train")
             store.count(run, None if policy.epsilon is None else epsilon_of(_recipe(app)))
+            self._counted[number] = Counted(run, turn, kind == "train")
         self._asked = {message.metadata.message_id: Asked(run, turn, policy.mark)}  # one message at a time
         return ""
 
