@@ -74,14 +74,14 @@ def keep(path: Path | None, rows: list[dict[str, Any]]) -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line per number of silos; a dash where a way was not measured."""
+    """One line per number of silos, a new Python → forked; a dash where a way was not measured."""
     found = {(row["nodes"], row["way"]): row for row in rows}
-    header = ["silos", *(f"{what}, {how}" for what in TOLD for how in ("new Python", "forked"))]
     lines = []
     for nodes in sorted({nodes for nodes, _ in found}):
-        pairs = [(say, found.get((nodes, way))) for say in TOLD.values() for way in WAYS]
-        lines.append([nodes, *("-" if row is None else say(row) for say, row in pairs)])
-    return markdown(header, lines)
+        pairs = [[found.get((nodes, way)) for way in WAYS] for _ in TOLD]
+        cells = [[("-" if row is None else say(row)) for row in pair] for say, pair in zip(TOLD.values(), pairs)]
+        lines.append([nodes, *map(" → ".join, cells)])
+    return markdown(["silos", *TOLD], lines)
 
 
 TOLD: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -213,6 +213,14 @@ def supernode(silo: SiloFolder, port: int) -> None:
     flower_supernode()
 
 
+def patient() -> None:
+    """Let the SuperLink wait for its database for as long as silos wait for it: Flower's five seconds are over when twenty silos
+    answer at once on a busy machine, and then an answer is lost ("database is locked") and its silo absent."""
+    from flwr.supercore import sql_mixin
+
+    sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, ("busy_timeout", "60000"))  # type: ignore[assignment]
+
+
 def main(program: str, *arguments: str) -> None:
     os.umask(0o077)  # the database, logs, apps and everything a run writes
     if program == "supernode":
@@ -222,6 +230,7 @@ def main(program: str, *arguments: str) -> None:
     leashed()
     from flwr.superlink.cli import flower_superlink
 
+    patient()
     sys.argv = ["flower-superlink", *arguments]
     flower_superlink()
 
