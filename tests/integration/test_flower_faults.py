@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from feduca.flower import certificates, control, deploy
 from feduca.flower import folder as folders
-from feduca.flower.processes import environment, free_port
+from feduca.flower.processes import descendants, environment, free_port
 from feduca.types import ABSENT, DECLINED, JOINED, REFUSED
 from flower_world import World, events, reasons, statuses, wait_for
 
@@ -119,6 +121,35 @@ def test_a_supernode_killed_mid_round_comes_back_with_its_memory(world):
     assert mine[0]["reason"] == "no model of its own yet"
     assert all(entry["accuracy"]["own"] is not None for entry in mine[1:])
     assert len(mine) == sum(word in ANSWERED for word in seen)
+
+
+def test_an_app_and_a_template_killed_mid_round(world):
+    """The process that works on a message, and the one that such processes are forked from; beside a silo that forks none."""
+    world.stop_silo("silo-0")
+    settings = world.place / "silos" / "silo-0" / "silo.toml"
+    settings.write_text(f"fresh = true\n{settings.read_text()}")
+    world.start_silo("silo-0")
+    states = {name: world.mischief(name, {"2": "hang"}) for name in ("silo-1", "silo-2")}
+    path = world.recipe({"rounds": 9}, round_timeout=90.0)
+    number = deploy.submit(world.server)
+    for name, state in states.items():
+        wait_for((state / "busy-2").exists, 300, f"{name} to train in round 2")
+        world.mischief(name, {})
+    app, other = (int((state / "busy-2").read_text()) for state in states.values())
+    mine = {pid for pid, _ in descendants(world.nodes["silo-2"].pid)}
+    template = int(Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()[1])
+    assert mine == {template, other}
+    os.kill(app, signal.SIGKILL)
+    os.kill(template, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{other}").exists(), 10, "the app to end with what it was forked from")
+    deploy.follow(world.server, number, deploy.run_directory(world.server), seconds=1200)
+    seen = statuses(path)
+    assert all(row[0] in ANSWERED for row in seen)  # nobody else was held up
+    for place in (1, 2):
+        assert [row[place] for row in seen[:2]] == [JOINED, ABSENT]
+        assert seen[-1][place] in ANSWERED, seen
+        own = [entry for entry in world.log(f"silo-{place}") if entry["decision"] in ANSWERED]
+        assert all(entry["accuracy"]["own"] is not None for entry in own[1:])  # back with its memory
 
 
 def test_server_app_and_superlink_killed(world, monkeypatch):

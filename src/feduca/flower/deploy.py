@@ -23,9 +23,9 @@ from feduca.flower.processes import (
     Process,
     alive,
     environment,
-    free_port,
     free_ports,
     listening,
+    port_for,
     started,
     supervise,
     taken,
@@ -67,18 +67,8 @@ def start_silo(silo: SiloFolder) -> Process:
     policy.read(silo.path)  # one that is wrong is for whoever starts it, in one line
     silo.state.mkdir(exist_ok=True)  # a copy may have left the empty folder out
     silo.state.chmod(0o700)
-    port = silo.port
-    if taken("127.0.0.1", port):
-        port = free_port()
-        log.warning("port %d is in use; the SuperNode of %s takes %d for itself", silo.port, silo.name, port)
-    config = {"silo": silo.name, "folder": str(silo.state), **silo.config}
-    command = [
-        *(sys.executable, "-m", "feduca.flower.launch", "supernode", str(silo.path)),
-        *("--root-certificates", "ca.crt", "--superlink", silo.superlink),
-        *("--auth-supernode-private-key", "key"),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
-    ]
+    port = port_for(silo.name, silo.port)
+    command = [sys.executable, "-m", "feduca.flower.launch", "supernode", str(silo.path), str(port)]
     process = Process(command, env=_env(silo.state), cwd=silo.path, log_file=silo.state / "supernode.log")
     told = {"pid": process.pid, "since": started(process.pid), "with": _needs_restart(silo)}
     with contextlib.suppress(OSError):  # a full disk stops nobody
@@ -109,7 +99,17 @@ def outdated(silo: SiloFolder) -> list[str]:
 
 def _needs_restart(silo: SiloFolder) -> dict[str, Any]:
     """Of silo.toml what a SuperNode is told at its start; the rest is read with every message."""
-    return {"superlink": silo.superlink, "port": silo.port} | {f"config.{k}": v for k, v in silo.config.items()}
+    own = {"superlink": silo.superlink, "port": silo.port, "fresh": silo.fresh}
+    return own | {f"config.{k}": v for k, v in silo.config.items()}
+
+
+def keep_together(folder: Path, silos: Sequence[SiloFolder], stop: threading.Event) -> None:
+    """Keep many silos' SuperNodes running that are all on this machine, in processes that share what they import (host.py)."""
+    command = [sys.executable, "-m", "feduca.flower.host", *(str(silo.path) for silo in silos)]
+    log_file = folder / "silos.log"
+    supervise(
+        lambda: Process(command, env=_env(folder), cwd=folder, log_file=log_file), stop=stop, name="the silos' host"
+    )
 
 
 def reachable(server: ServerFolder) -> bool:
@@ -231,15 +231,24 @@ def standing(folder: Path, metrics: str | None = None) -> Iterator[ServerFolder]
     if metrics is not None:
         told = settings.read({"metrics": metrics}, Path("--metrics")).metrics
         server = replace(server, operate=replace(server.operate, metrics=told))
+    silos = [folders.read_silo(path) for path in sorted((folder / "silos").iterdir())]
+    for silo in silos:
+        policy.read(silo.path)  # one that is wrong is for whoever starts it, in one line
     stop, threads = threading.Event(), []
+
+    def keep(task: Callable[..., None], *arguments: Any) -> None:
+        threads.append(threading.Thread(target=task, args=arguments, daemon=True))
+        threads[-1].start()
+
     superlink = start_superlink(server)
     monitor = Monitor(server)
     try:
         wait_until_reachable(server, superlink)
-        for path in sorted((folder / "silos").iterdir()):
-            silo = folders.read_silo(path)
-            threads.append(threading.Thread(target=keep_silo, args=(silo, stop), daemon=True))
-            threads[-1].start()
+        for silo in silos:
+            if silo.fresh:
+                keep(keep_silo, silo, stop)
+        if together := [silo for silo in silos if not silo.fresh]:
+            keep(keep_together, folder, together, stop)
         yield server
     finally:
         stop.set()

@@ -92,6 +92,7 @@ class SiloFolder:
     port: int  # of the SuperNode's own local service
     app: str = ""  # the approved app's fingerprint; none is approved where this is empty
     config: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False  # a new Python for every message, in place of a fork (template.py)
 
     @property
     def state(self) -> Path:
@@ -304,11 +305,13 @@ def read_server(path: Path) -> ServerFolder:
 
 def read_silo(path: Path) -> SiloFolder:
     """DIR/silos/NAME."""
-    tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"), ("app",))
+    tree = _read(path / "silo.toml", ("name", "superlink", "port", "config"), ("app", "fresh"))
     _host(tree["superlink"])
     _check_config(path / "silo.toml", tree["config"])
     head = tree["name"], tree["superlink"], int(tree["port"]), str(tree.get("app", ""))
-    return SiloFolder(path.absolute(), *head, dict(tree["config"]))
+    if not isinstance(fresh := tree.get("fresh", False), bool):
+        raise InputError(f"{path / 'silo.toml'}: fresh is {fresh!r}; write true or false, without quotes")
+    return SiloFolder(path.absolute(), *head, dict(tree["config"]), fresh or not sys.platform.startswith("linux"))
 
 
 def check_user(*paths: Path) -> None:

@@ -2,7 +2,7 @@
 SuperNode looks at its silo's policy and at an app before anything of it is unpacked or run, and at answers before they leave.
 
     python -m feduca.flower.launch superlink ARGUMENTS
-    python -m feduca.flower.launch supernode SILO_FOLDER ARGUMENTS
+    python -m feduca.flower.launch supernode SILO_FOLDER PORT
 
 The guard stands in the SuperNode's own process, between the arrival of a run's app and its being kept for the processes that will
 run it, at the place where Flower verifies publishers. It enforces that only approved bytes are installed and started. The name of
@@ -12,6 +12,7 @@ their folder comes from the bundle itself, not from the server. It does not watc
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import sys
@@ -20,18 +21,22 @@ from pathlib import Path
 from typing import Any, cast
 
 from feduca.flower import approval
-from feduca.flower.failures import DECIDED, UNAPPROVED, spoken
+from feduca.flower.failures import DECIDED, UNAPPROVED, note, spoken
 from feduca.flower.folder import SiloFolder, read_silo
 from feduca.flower.processes import leashed
-from feduca.flower.warden import Unfetched, Warden, fetched, gathered, inflated, or_stop
+from feduca.flower.template import Template
+from feduca.flower.warden import FULL, Unfetched, Warden, fetched, gathered, inflated, or_stop
 
 log = logging.getLogger("feduca")
 
 _TRUSTED = {"feduca": "the app's fingerprint"}  # not empty: Flower then verifies every app, or replies with an error
 
 
-def guard(silo: Path) -> None:
-    """Let this process's SuperNode heed the silo's policy and accept approved apps only. Fails where Flower has no such place."""
+def guard(silo: Path, template: Template | None = None) -> None:
+    """Let this process's SuperNode heed the silo's policy and accept approved apps only. Fails where Flower has no such place.
+
+    With a `template` (template.py) what was let in is handed to it; else it waits for a program of Flower's that asks.
+    """
     from flwr.app import Error, Message
     from flwr.common.config import get_fab_config, get_metadata_from_config
     from flwr.common.constant import ErrorCode
@@ -92,7 +97,10 @@ def guard(silo: Path) -> None:
                 return said
 
             with or_stop():
-                words = warden.verdict(message, state.get_run(number) is not None, app, content)
+                try:
+                    words = warden.verdict(message, state.get_run(number) is not None, app, content)
+                except OSError as error:  # what cannot be counted is not let in
+                    words = f"<class 'OSError'>:<'{full_disk(silo, error, message)}'>"  # as Flower words an exception
             if words:
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, words), reply_to=message)
                 flower._insert_message(reply, state, object_store)
@@ -104,7 +112,12 @@ def guard(silo: Path) -> None:
             return None
         ways = {"receive": lambda: arrived, "get_run": checked_run, "get_fab": checked_fab}
         once = {"pull_object": lambda number, key: objects.pop(key, None) or pull_object(number, key)}
-        return pull(state=state, object_store=object_store, **{**rest, **ways, **once, "trusted_entities": _TRUSTED})
+        rest = {**rest, **ways, **once, "trusted_entities": _TRUSTED}
+        done = pull(state=state, object_store=object_store, **rest)
+        if template is not None:
+            with or_stop():
+                template.serve(state)
+        return done
 
     push = flower._push_messages
     assert callable(push)
@@ -116,6 +129,15 @@ def guard(silo: Path) -> None:
     flower._push_messages = quiet
     flower._pull_and_store_message = guarded
     flower._verify_fab = lambda fab, trusted: fab.verifications["good"] == "true"
+
+
+def full_disk(silo: Path, error: OSError, message: Any) -> str:
+    """What to say in the place of an answer where the silo's disk is full; any other error goes on its way."""
+    if error.errno not in FULL:
+        raise error
+    log.error("round %s is without this silo: %s", message.metadata.group_id, error)
+    mine = read_silo(silo)
+    return note(mine.state, "OSError", str(error), silo=mine.name, round=message.metadata.group_id)
 
 
 class Discreet:
@@ -136,7 +158,10 @@ class Discreet:
             return self._said(reply)
         key = reply.metadata.message_id
         contents = gathered(self._store, self._store.get_object_tree(key))
-        words = self._warden.last_look(reply, contents, inflated(key, contents))
+        try:
+            words = self._warden.last_look(reply, contents, inflated(key, contents))
+        except OSError as error:  # what cannot be noted does not leave
+            words = full_disk(self._silo.path, error, reply)
         return self._instead(reply, words) if words else reply
 
     def _said(self, reply: Any) -> Any:
@@ -169,21 +194,45 @@ class Discreet:
         return fresh
 
 
-def main(program: str, *arguments: str) -> None:
-    leashed()
-    os.umask(0o077)  # the database, logs, apps and everything a run writes
-    if program == "superlink":
-        from flwr.superlink.cli import flower_superlink
-
-        sys.argv = ["flower-superlink", *arguments]
-        flower_superlink()
-        return
-    folder, *rest = arguments
-    guard(Path(folder))
+def supernode(silo: SiloFolder, port: int) -> None:
+    """Be the SuperNode of `silo`. The working directory is its folder, and this process has one thread."""
     from flwr.supernode.cli import flower_supernode
 
-    sys.argv = ["flower-supernode", *rest]
+    template = None if silo.fresh else Template(silo, port)
+    leashed()
+    config = {"silo": silo.name, "folder": str(silo.state), **silo.config}
+    sys.argv = [
+        *("flower-supernode", "--host", "127.0.0.1", "--port", str(port)),
+        *("--root-certificates", "ca.crt", "--superlink", silo.superlink, "--auth-supernode-private-key", "key"),
+        *("--node-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())),
+    ]
+    if template is not None:
+        template.wait()
+        sys.argv += ["--isolation", "process"]  # Flower starts nothing by itself
+    guard(silo.path, template)
     flower_supernode()
+
+
+def patient() -> None:
+    """Let the SuperLink wait for its database for as long as silos wait for it: Flower's five seconds are over when twenty silos
+    answer at once on a busy machine, and then an answer is lost ("database is locked") and its silo absent."""
+    from flwr.supercore import sql_mixin
+
+    sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, ("busy_timeout", "60000"))  # type: ignore[assignment]
+
+
+def main(program: str, *arguments: str) -> None:
+    os.umask(0o077)  # the database, logs, apps and everything a run writes
+    if program == "supernode":
+        folder, port = arguments
+        supernode(read_silo(Path(folder)), int(port))
+        return
+    leashed()
+    from flwr.superlink.cli import flower_superlink
+
+    patient()
+    sys.argv = ["flower-superlink", *arguments]
+    flower_superlink()
 
 
 if __name__ == "__main__":

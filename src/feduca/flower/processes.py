@@ -75,6 +75,15 @@ def taken(host: str, port: int) -> bool:
     return False
 
 
+def port_for(silo: str, port: int) -> int:
+    """Where the local service of a silo's SuperNode listens: at `port`, unless somebody else does."""
+    if not taken("127.0.0.1", port):
+        return port
+    other = free_port()
+    log.warning("port %d is in use; the SuperNode of %s takes %d for itself", port, silo, other)
+    return other
+
+
 def leashed(grace: float = 8.0) -> None:
     """End this process, and what it started, when the one that started it is gone: then standard input closes."""
     held = os.dup(0)  # ours alone: what this process starts reads nothing

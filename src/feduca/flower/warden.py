@@ -8,6 +8,7 @@ for is it read here first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -36,6 +37,7 @@ log = logging.getLogger("feduca")
 ASKS = 8  # messages of secure aggregation after a round's question; it takes two, and six more where silos drop out
 READS = ("announcement", "secure", "hello")  # records that an app reads its run from, first of all
 WORDS = 64 << 10  # bytes of an answer that cannot hold a model worth the name
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk that will have room again
 LATE = 600.0  # seconds until an app has to have written an answer that it announced
 
 
@@ -160,8 +162,8 @@ class Warden:
         if counted is not None:
             counted.asks += 1
         elif not hello:
-            self._counted[number] = Counted(run, turn, kind == "train")
             store.count(run, None if policy.epsilon is None else epsilon_of(_recipe(app)))
+            self._counted[number] = Counted(run, turn, kind == "train")
         self._asked = {message.metadata.message_id: Asked(run, turn, policy.mark)}  # one message at a time
         return ""
 
@@ -197,7 +199,14 @@ class Warden:
         mine, store, _ = self.mine()
         asked = self._asked.get(reply.metadata.reply_to_message_id, Asked("", 0, ""))
         about = {"silo": mine.name, "run": asked.run, "round": asked.round or reply.metadata.group_id}
-        store.note_sent(**about, what="decision" if words.startswith(POLICY) else "error", bytes=len(words), said=words)
+        try:
+            store.note_sent(
+                **about, what="decision" if words.startswith(POLICY) else "error", bytes=len(words), said=words
+            )
+        except OSError as error:
+            if error.errno not in FULL:
+                raise  # these words tell nothing of the silo; without them a round would wait in vain
+            log.error("%r leaves this silo and could not be noted: %s", words, error)
 
 
 def announced(content: Any) -> tuple[str, int] | None:

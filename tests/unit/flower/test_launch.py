@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from types import SimpleNamespace
 
 import pytest
@@ -65,3 +66,14 @@ def test_other_bytes_and_agents_are_refused(pulled):
     assert not ask(b"no bundle at all", fab_hash=approved)[2]
     assert not ask(good, fab_hash=approved, primary_task_type=TaskType.AGENT_APP)[2]
     assert (silo / approval.PROPOSED).read_bytes() == b"no bundle at all"
+
+
+def test_the_superlink_waits_for_its_database(monkeypatch):
+    from flwr.supercore import sql_mixin
+
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
+    launch.patient()
+    connection = sqlite3.connect(":memory:")
+    sql_mixin._set_sqlite_pragmas(connection, None)
+    assert connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
+    connection.close()
