@@ -139,21 +139,27 @@ class TorchTask:
 
     # What a federation asks -------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def silos(self) -> Sequence[str]:
         return tuple(silo.name for silo in self.members)
 
-    @property
+    @cached_property
     def examples(self) -> Ints:
-        return np.array([len(silo.rows["train"]) for silo in self.members])
+        return self._counts("train")
 
-    @property
+    @cached_property
     def validation_examples(self) -> Ints:
-        return np.array([len(silo.rows["validation"]) for silo in self.members])
+        return self._counts("validation")
 
-    @property
+    @cached_property
     def test_examples(self) -> Ints:
-        return np.array([len(silo.rows.get("test", ())) for silo in self.members])
+        return self._counts("test")
+
+    def _counts(self, split: str) -> Ints:
+        """How many examples each silo has: asked for in every round, so it is counted once, for good."""
+        found = np.array([len(silo.rows.get(split, ())) for silo in self.members])
+        found.flags.writeable = False
+        return found
 
     @property
     def parameters(self) -> int:
