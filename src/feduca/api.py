@@ -231,7 +231,7 @@ def _play(
 ) -> RunResult:
     device = chosen.engine.device if chosen.own is None else "cpu"  # where a user's own task computes, nobody told us
     peak.reset(device)
-    experiment = build(chosen, seed, task)
+    experiment = build(chosen, seed, task, None if directory is None else directory.rows)
     with directory or nullcontext():
         session, rounds = _start(chosen, seed, experiment, directory, watch, resuming)
         final = loop.play(rounds, experiment.federation)
@@ -257,7 +257,13 @@ def _start(
             log.warning("%s starts from round 1: %s", directory.path, runs.nothing_kept(directory.path))
     state = session.begin(earlier)
     rounds = loop.rounds(
-        server, experiment.theta, task.examples, evaluate=task.test, on_round=session.on_round, state=state
+        server,
+        experiment.theta,
+        task.examples,
+        evaluate=task.test,
+        on_round=session.on_round,
+        state=state,
+        store=experiment.store,
     )
     return session, rounds
 
@@ -316,17 +322,20 @@ def _side_by_side(
     from feduca.tasks import merge
 
     tasks: dict[tuple, Task] = {}
-    experiments = []
+    experiments, directories = [], []
     for chosen, seed in jobs:
         dealt = None if is_folder(chosen.task.data) else seed  # silos' files are not dealt by a seed
         key = (dealt, chosen.task.model_dump_json())
         if key not in tasks:
             tasks[key] = make_task(chosen, seed)
-        experiments.append(build(chosen, seed, tasks[key]))
+        directories.append(None if out is None else _directory(out, chosen, seed))
+        rows = None if directories[-1] is None else directories[-1].rows
+        experiments.append(build(chosen, seed, tasks[key], rows))
     with ExitStack() as stack:
         started = []
-        for (chosen, seed), experiment in zip(jobs, experiments):
-            directory = None if out is None else stack.enter_context(_directory(out, chosen, seed))
+        for (chosen, seed), experiment, directory in zip(jobs, experiments, directories):
+            if directory is not None:
+                stack.enter_context(directory)
             started.append(_start(chosen, seed, experiment, directory, watch, resuming=not again))
         merged = merge([experiment.task for experiment in experiments])
         federations = [experiment.federation for experiment in experiments]
@@ -352,4 +361,5 @@ def iterate(
         experiment.task.examples,
         experiment.federation,
         evaluate=experiment.task.test,
+        store=experiment.store,
     )

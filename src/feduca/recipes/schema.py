@@ -261,6 +261,16 @@ class Recipe(Table):
                 f"standing.kind is 'work' with cohort.size {self.cohort.size}: work is judged round after round, and of a cohort"
                 " most silos are not asked; use standing.kind = 'off', or ask everybody"
             )
+        if self.cohort.store == "disk" and self.aggregation.kind != "mean" and self.memory.kind != "none":
+            raise ConfigError(
+                f"cohort.store is 'disk' with aggregation.kind {self.aggregation.kind!r} and memory.kind {self.memory.kind!r},"
+                " which looks at what is remembered of all silos at once; use memory.kind = 'none', or cohort.store = 'memory'"
+            )
+        if self.cohort.store == "disk" and self.privacy.secure_aggregation:
+            raise ConfigError(
+                "cohort.store is 'disk' with privacy.secure_aggregation, whose silos keep what they contributed in memory; use"
+                " cohort.store = 'memory'"
+            )
         if self.standing.kind == "off":
             for key, value in self.standing.model_dump(exclude={"kind"}).items():
                 if value != StandingTable.model_fields[key].default:
@@ -381,9 +391,10 @@ class Recipe(Table):
         return what
 
     def hash(self) -> str:
-        """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
+        """A name for what this recipe computes: everything but its name, seeds, tables of rows, checkpoints and their kin."""
         what = self._of_the_run({"name", "seeds", "compare", "axes", "smoke", "checkpoint", "study", "also"})
         what["schema"] = SCHEMA
+        del what["cohort"]["store"]
         for dotted, unused in _LATER.items():
             *path, last = dotted.split(".")
             table = what[path[0]] if path else what
