@@ -164,10 +164,10 @@ def standing_in(
 
     One update that is all of them, with weight 1; `each` of them by itself where the aggregation has to see them so.
     """
+    if each:  # of those who never joined, too: an update of zeros, with a weight
+        who = np.flatnonzero(stored)
+        return stored[who], memory.recall(take(remembered, who), known[who], theta), NOTHING
     weights = np.where(known, stored, 0.0)
-    if each:
-        who = np.flatnonzero(weights)
-        return weights[who], memory.recall(take(remembered, who), known[who], theta), NOTHING
     if not (weights.any() or before):
         return np.zeros(0), zeros(theta, 0, len(theta)), NOTHING
     after = summed(before, remembered, weights, theta)

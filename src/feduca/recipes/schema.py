@@ -229,6 +229,7 @@ class Recipe(Table):
                 " another rule, or quits 0"
             )
         self._standing_makes_sense()
+        self._store_makes_sense()
         self._outside_makes_sense()
         self._stack_makes_sense()
         check_secure(self)
@@ -261,6 +262,15 @@ class Recipe(Table):
                 f"standing.kind is 'work' with cohort.size {self.cohort.size}: work is judged round after round, and of a cohort"
                 " most silos are not asked; use standing.kind = 'off', or ask everybody"
             )
+        if self.standing.kind == "off":
+            for key, value in self.standing.model_dump(exclude={"kind"}).items():
+                if value != StandingTable.model_fields[key].default:
+                    raise ConfigError(
+                        f"standing.{key} is {value!r} with standing.kind 'off', under which nobody asks for work; use"
+                        " standing.kind = 'work'"
+                    )
+
+    def _store_makes_sense(self) -> None:
         if self.cohort.store == "disk" and self.aggregation.kind != "mean" and self.memory.kind != "none":
             raise ConfigError(
                 f"cohort.store is 'disk' with aggregation.kind {self.aggregation.kind!r} and memory.kind {self.memory.kind!r},"
@@ -271,13 +281,6 @@ class Recipe(Table):
                 "cohort.store is 'disk' with privacy.secure_aggregation, whose silos keep what they contributed in memory; use"
                 " cohort.store = 'memory'"
             )
-        if self.standing.kind == "off":
-            for key, value in self.standing.model_dump(exclude={"kind"}).items():
-                if value != StandingTable.model_fields[key].default:
-                    raise ConfigError(
-                        f"standing.{key} is {value!r} with standing.kind 'off', under which nobody asks for work; use"
-                        " standing.kind = 'work'"
-                    )
 
     def _outside_makes_sense(self) -> None:
         p, o = self.participation, self.outside
