@@ -2,8 +2,8 @@
 
 A job is a folder: `x.npy` [silos, examples, pixels] and `y.npy`, normalised; the first weights of a multilayer perceptron as
 PyTorch shapes them (`first.npz`); `spec.json`. A contestant trains all silos from the global model and averages, round after
-round, and leaves `NAME.npz` (the last global model), `NAME.json` (seconds of each round) and `NAME-cpu.json` (of the processor, in this
-process).
+round, and leaves `NAME.npz` (the last global model), `NAME.json` (seconds of each round) and `NAME-cpu.json` (of the processor,
+in that process).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,7 +137,9 @@ def test_rows_that_are_not_what_was_written_are_one_line(tmp_path):
     content = bytearray(path.read_bytes())
     content[: len(content)] = bytes(byte ^ 1 for byte in content)
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"own.rows is not what the run wrote there \(checksum\); go back") as told:
+    with pytest.raises(
+        CheckpointError, match=r"own.rows is not what the run wrote there \(checksum\); go back"
+    ) as told:
         api.resume(folder)
     assert "\n" not in str(told.value)
     path.write_bytes(content[:7])
@@ -154,7 +157,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(tmp_path
         api.run("quickstart", DISK, rounds=ROUNDS, out=tmp_path / "cut", watch=stopping(3))
     (folder,) = (tmp_path / "cut").glob("*/*-s0")
     with monkeypatch.context() as full:
-        full.setattr(files, "changing", lambda path: open("/dev/full", "r+b", buffering=0))
+        full.setattr(files, "changing", lambda path: Path("/dev/full").open("r+b", buffering=0))
         with pytest.raises(RunError, match="No space left on device; free some space, then go on") as told:
             api.resume(folder)
     assert "\n" not in str(told.value)
@@ -214,7 +217,9 @@ def test_a_checkpoint_that_talks_nonsense_about_rows_is_refused(tmp_path):
     memory = {"$rows": {"silos": 4}, "who": "a", "rows": "d"}
 
     def decoded(node):
-        named = {key: {"$array": value, "kind": "numpy"} if isinstance(value, str) else value for key, value in node.items()}
+        named = {
+            key: {"$array": value, "kind": "numpy"} if isinstance(value, str) else value for key, value in node.items()
+        }
         return checkpoint._decode(named, arrays, None, OnDisk(tmp_path / FOLDER))
 
     assert len(decoded(whole)) == 4
