@@ -50,6 +50,10 @@ def same(one, other):
     )
 
 
+def full_disk(path):
+    return Path("/dev/full").open("r+b", buffering=0)
+
+
 def stopping(round):
     def stop(record, clients):
         if record.round == round:
@@ -157,7 +161,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(tmp_path
         api.run("quickstart", DISK, rounds=ROUNDS, out=tmp_path / "cut", watch=stopping(3))
     (folder,) = (tmp_path / "cut").glob("*/*-s0")
     with monkeypatch.context() as full:
-        full.setattr(files, "changing", lambda path: Path("/dev/full").open("r+b", buffering=0))
+        full.setattr(files, "changing", full_disk)
         with pytest.raises(RunError, match="No space left on device; free some space, then go on") as told:
             api.resume(folder)
     assert "\n" not in str(told.value)
