@@ -14,6 +14,7 @@ from feduca.errors import ConfigError, InputError, shown
 from feduca.recipes import folders
 from feduca.recipes.build import Experiment, build, fingerprint, make_task, origin
 from feduca.recipes.folders import is_folder
+from feduca.recipes.footprint import stored
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
 from feduca.runs import directory as runs
@@ -21,6 +22,7 @@ from feduca.runs import files, manifest
 from feduca.runs.directory import RunDirectory, RunResult
 from feduca.runs.extend import extend
 from feduca.runs.session import Session, Watcher
+from feduca.runs.store import OnDisk
 from feduca.runs.vouched import read_back
 from feduca.tasks.engines.gpu import peak
 from feduca.types import ServerState, Task
@@ -249,6 +251,8 @@ def _start(
 ) -> tuple[Session, loop.Rounds]:
     """Begin or resume; whoever drives the loop then finishes the session with its last state."""
     server, task, federation = experiment.server, experiment.task, experiment.federation
+    if isinstance(experiment.store, OnDisk):
+        experiment.store.check_room(stored(chosen, len(task.silos), task.size))
     session = Session(chosen, seed, federation, task, directory, watch)
     earlier = None
     if directory is not None and resuming:

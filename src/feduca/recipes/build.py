@@ -105,11 +105,7 @@ def store_of(recipe: Recipe, server: Server, task: Task, files: OnDisk | None) -
         needs_all = recipe.aggregation.kind != "mean" and recipe.memory.kind != "none"
         large = needed > memory() * LARGE and not (needs_all or recipe.privacy.secure_aggregation)
         kind = "disk" if large else "memory"
-    if kind == "memory":
-        return Store()
-    files = files or OnDisk(None)
-    files.check_room(needed)
-    return files
+    return Store() if kind == "memory" else files or OnDisk(None)
 
 
 def masked(recipe: Recipe, federation: Federation, parameters: int, **more: Any) -> MaskedSilos:
