@@ -14,6 +14,7 @@ from feduca.errors import ConfigError, InputError, shown
 from feduca.recipes import folders
 from feduca.recipes.build import Experiment, build, fingerprint, make_task, origin
 from feduca.recipes.folders import is_folder
+from feduca.recipes.footprint import stored
 from feduca.recipes.schema import Recipe
 from feduca.recipes.schema import load as load_recipe
 from feduca.runs import directory as runs
@@ -21,6 +22,7 @@ from feduca.runs import files, manifest
 from feduca.runs.directory import RunDirectory, RunResult
 from feduca.runs.extend import extend
 from feduca.runs.session import Session, Watcher
+from feduca.runs.store import OnDisk
 from feduca.runs.vouched import read_back
 from feduca.tasks.engines.gpu import peak
 from feduca.types import ServerState, Task
@@ -231,7 +233,7 @@ def _play(
 ) -> RunResult:
     device = chosen.engine.device if chosen.own is None else "cpu"  # where a user's own task computes, nobody told us
     peak.reset(device)
-    experiment = build(chosen, seed, task)
+    experiment = build(chosen, seed, task, None if directory is None else directory.rows)
     with directory or nullcontext():
         session, rounds = _start(chosen, seed, experiment, directory, watch, resuming)
         final = loop.play(rounds, experiment.federation)
@@ -249,6 +251,8 @@ def _start(
 ) -> tuple[Session, loop.Rounds]:
     """Begin or resume; whoever drives the loop then finishes the session with its last state."""
     server, task, federation = experiment.server, experiment.task, experiment.federation
+    if isinstance(experiment.store, OnDisk):
+        experiment.store.check_room(stored(chosen, len(task.silos), task.size))
     session = Session(chosen, seed, federation, task, directory, watch)
     earlier = None
     if directory is not None and resuming:
@@ -257,7 +261,13 @@ def _start(
             log.warning("%s starts from round 1: %s", directory.path, runs.nothing_kept(directory.path))
     state = session.begin(earlier)
     rounds = loop.rounds(
-        server, experiment.theta, task.examples, evaluate=task.test, on_round=session.on_round, state=state
+        server,
+        experiment.theta,
+        task.examples,
+        evaluate=task.test,
+        on_round=session.on_round,
+        state=state,
+        store=experiment.store,
     )
     return session, rounds
 
@@ -316,17 +326,20 @@ def _side_by_side(
     from feduca.tasks import merge
 
     tasks: dict[tuple, Task] = {}
-    experiments = []
+    experiments, directories = [], []
     for chosen, seed in jobs:
         dealt = None if is_folder(chosen.task.data) else seed  # silos' files are not dealt by a seed
         key = (dealt, chosen.task.model_dump_json())
         if key not in tasks:
             tasks[key] = make_task(chosen, seed)
-        experiments.append(build(chosen, seed, tasks[key]))
+        directories.append(None if out is None else _directory(out, chosen, seed))
+        rows = None if directories[-1] is None else directories[-1].rows
+        experiments.append(build(chosen, seed, tasks[key], rows))
     with ExitStack() as stack:
         started = []
-        for (chosen, seed), experiment in zip(jobs, experiments):
-            directory = None if out is None else stack.enter_context(_directory(out, chosen, seed))
+        for (chosen, seed), experiment, directory in zip(jobs, experiments, directories):
+            if directory is not None:
+                stack.enter_context(directory)
             started.append(_start(chosen, seed, experiment, directory, watch, resuming=not again))
         merged = merge([experiment.task for experiment in experiments])
         federations = [experiment.federation for experiment in experiments]
@@ -352,4 +365,5 @@ def iterate(
         experiment.task.examples,
         experiment.federation,
         evaluate=experiment.task.test,
+        store=experiment.store,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,8 @@ Bools = np.ndarray
 JOINED, DECLINED, ABSENT, REFUSED = "joined", "declined", "absent", "refused"
 NOT_ASKED = "not asked"  # this round: the server's word for whoever its cohort leaves out (core/cohort.py)
 LEFT = "left"  # for good, by its own decision (participation.Quits)
+
+SPLITS = ("train", "validation", "test")  # a silo's own data: to learn from, to decide by, to judge a claim by
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -361,11 +363,25 @@ class Round:
     zeta: Floats
     examples: Ints
     train_loss: Floats
-    delta: Array  # [N, P], theta - theta_k where joined, 0 elsewhere
+    delta: (
+        Array  # [N, P], theta - theta_k where joined, 0 elsewhere; given as a function, it is made for who looks at it
+    )
     previous: Allocation
     told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
     local: LocalSpec = LocalSpec()  # the local training that clients were asked for
     validation_loss: Floats | None = None  # of the announced model on silos' validation data, NaN where it was not told
+
+    def __post_init__(self) -> None:
+        if callable(self.delta):
+            vars(self)["_make_delta"] = vars(self).pop("delta")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "delta" or "_make_delta" not in vars(self):
+                raise AttributeError(name)
+            vars(self)["delta"] = vars(self)["_make_delta"]()
+            return vars(self)["delta"]
 
 
 class Mechanism(Protocol):
@@ -403,7 +419,7 @@ class ServerState:
 
     round: int  # the round that comes next, from 1
     theta: Array  # [P]
-    remembered: Array  # [N, P], see memory.py
+    remembered: Array  # [N, P], see memory.py; Rows where few of many silos are asked (rows.py)
     last_joined: Ints  # [N], 0 = never
     smallest_cohort: int  # fewest participants of any round so far (N before the first)
     formed: Allocation  # the weights that went into theta
@@ -421,3 +437,4 @@ class ServerState:
     moments: Mapping[str, Array] = field(default_factory=dict)  # of the server's optimiser, [P] each; none for sgd
     past: Mapping[str, Array] = field(default_factory=dict)  # by round, models that silos without standing may be sent
     contributed: Array | None = None  # [P] modulo 2^64: under secure aggregation, the sum of all last contributions
+    recalled: Mapping[str, Array] = field(default_factory=dict)  # where few are asked: memory.Sum

@@ -10,8 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import feduca
+from feduca.core.rows import rows_in
+from feduca.runs import checkpoint
 from same_run import without_clocks
 
 DRIVER = Path(__file__).with_name("kill_driver.py")
@@ -61,6 +65,26 @@ def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     torn, kills = drive(tmp_path / "torn", "random", SMALL, seed)
     assert kills >= 5
     assert without_clocks(torn) == without_clocks(whole)
+
+
+@pytest.mark.parametrize("mode", ["every-round", "random"])
+def test_killed_with_silos_models_in_files(tmp_path: Path, mode: str) -> None:
+    settings = {**SMALL, "cohort.size": 2, "cohort.store": "disk", "participation.against": "outside"}
+    whole, _ = drive(tmp_path / "whole", "never", settings)
+    torn, kills = drive(tmp_path / "torn", mode, settings)
+    assert kills >= 5
+    assert content(torn) == content(whole)
+
+
+def content(path: Path) -> tuple[list, list, str]:
+    """The records without clocks, and every number that the last checkpoint knows, wherever it lies."""
+    found = feduca.load(path)
+    point = checkpoint.read(checkpoint.existing(path / "checkpoint")[0])
+    assert len(rows_in(point)) == 4  # own, sent, the outside option; what the server remembers
+    arrays = {**vars(point.state), **point.clients}
+    rounds = [{key: value for key, value in line.items() if key != "seconds"} for line in found.rounds]
+    numbers = {key: np.asarray(x).tolist() for key, x in arrays.items() if hasattr(x, "shape")}
+    return rounds, list(found.clients), json.dumps(numbers)
 
 
 @pytest.mark.slow

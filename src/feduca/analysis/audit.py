@@ -107,9 +107,10 @@ def outcome(result: RunResult) -> Outcome:
     """The figures of a run that a silo, or an economist, looks at."""
     silos = range(len(result.clients[0]["status"]))
     later = result.clients[1:] or result.clients  # in round 1 everybody joins
+    weights = [record["alpha"] for record in later]  # None of whoever was not asked
     return Outcome(
         deployed=deployed_accuracy(result.clients[-LAST:]),
-        weight=[statistics.fmean(record["alpha"][k] for record in later) for k in silos],
+        weight=[statistics.fmean([a for w in weights if (a := w[k]) is not None] or [0.0]) for k in silos],
         joined=[statistics.fmean(record["status"][k] == "joined" for record in later) for k in silos],
         accuracy=result.accuracy if result.accuracy is not None else math.nan,
         participation=result.participation,

@@ -2,7 +2,8 @@
 
 A job is a folder: `x.npy` [silos, examples, pixels] and `y.npy`, normalised; the first weights of a multilayer perceptron as
 PyTorch shapes them (`first.npz`); `spec.json`. A contestant trains all silos from the global model and averages, round after
-round, and leaves `NAME.npz` (the last global model) and `NAME.json` (seconds of each round).
+round, and leaves `NAME.npz` (the last global model), `NAME.json` (seconds of each round) and `NAME-cpu.json` (of the processor,
+in that process).
 """
 
 from __future__ import annotations
@@ -71,11 +72,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
-        self.last = time.perf_counter()
+        self.cpu: list[float] = []
+        self.last = time.perf_counter(), time.process_time()
 
     def tick(self) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
+        now = time.perf_counter(), time.process_time()
+        self.seconds.append(now[0] - self.last[0])
+        self.cpu.append(now[1] - self.last[1])
         self.last = now
 
 
@@ -87,3 +90,4 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 def hand_in(job: Job, name: str, clock: Clock, state: Mapping[str, Any]) -> None:
     save_state(job.folder / f"{name}.npz", state)
     (job.folder / f"{name}.json").write_text(json.dumps(clock.seconds), encoding="utf-8")
+    (job.folder / f"{name}-cpu.json").write_text(json.dumps(clock.cpu), encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The few array operations the core needs, for numpy arrays and torch tensors alike, without importing torch."""
+"""The few array operations the core needs, for numpy arrays and torch tensors alike, without importing torch.
+
+Rows are taken from, and put into, what lies in a store (rows.py), too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from feduca.core.rows import Rows
 from feduca.types import Array, Bools, Floats, Ints
 
 
@@ -59,6 +63,8 @@ def combine(weights: Floats, rows: Array) -> Array:
 
 def take(x: Array, index: Ints) -> Array:
     """Rows of `x`; `x` itself when all rows are asked for in order."""
+    if isinstance(x, Rows):
+        return x.take(index)
     if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
         return x
     return x[index]
@@ -71,11 +77,23 @@ def part(theta: Array, index: Ints) -> Array:
 
 def put(x: Array, index: Ints, rows: Array) -> Array:
     """A copy of `x` with `rows` written at `index`; `rows` itself when they are all of it."""
+    if isinstance(x, Rows):
+        return x.put(index, rows)
     if len(index) == len(x) and np.array_equal(index, np.arange(len(x))):
         return rows
     out = x.clone() if hasattr(x, "clone") else x.copy()
     out[index] = rows
     return out
+
+
+def double(x: Array) -> Array:
+    """In double precision."""
+    return x.double() if hasattr(x, "double") else np.asarray(x, float)
+
+
+def cast(x: Array, to: Array) -> Array:
+    """In the precision of `to`."""
+    return x.to(to.dtype) if hasattr(x, "to") else x.astype(to.dtype)
 
 
 def numbers(mask: Array, x: Array) -> Array:

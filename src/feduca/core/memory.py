@@ -2,17 +2,23 @@
 
 A memory is a pair of functions on one array `remembered[N, P]`: what to store when a client joins, and which update
 `Delta_k` to recall for it later. `none` recalls nothing and renormalises over the participants instead.
+
+Where few of many silos are asked, `remembered` are Rows (rows.py), and what counts of them is a running sum (`Sum`): a round
+reads the rows whose weights it changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
-from feduca.core.arrays import repeat, select, zeros
-from feduca.types import Allocation, Array, Bools, Floats
+from feduca.core.arrays import cast, combine, double, repeat, select, take, zeros
+from feduca.core.rows import Rows
+from feduca.types import Allocation, Array, Bools, Floats, Ints
 
 
 class Memory(Protocol):
@@ -25,6 +31,14 @@ class Memory(Protocol):
 
     def recall(self, remembered: Array, known: Bools, theta: Array) -> Array:
         """The update `[N, P]` that stands in for each client; 0 for one that never joined."""
+        ...
+
+    def put(self, remembered: Rows, who: Ints, theta: Array, delta: Array) -> Rows:
+        """`store` where few are asked: `delta` has the rows of `who`, all of whom joined."""
+        ...
+
+    def total(self, weights: Floats, of_rows: Array, theta: Array) -> Array:
+        """The sum of what is recalled with these weights (of silos that ever joined), where `of_rows` is that of the rows."""
         ...
 
     def weights(self, allocation: Allocation, joined: Bools) -> tuple[Floats, Floats]:
@@ -52,6 +66,12 @@ class UpdateMemory:
     def recall(self, remembered: Array, known: Bools, theta: Array) -> Array:
         return remembered
 
+    def put(self, remembered: Rows, who: Ints, theta: Array, delta: Array) -> Rows:
+        return remembered.put(who, delta)
+
+    def total(self, weights: Floats, of_rows: Array, theta: Array) -> Array:
+        return of_rows
+
     def weights(self, allocation: Allocation, joined: Bools) -> tuple[Floats, Floats]:
         return split(allocation, joined)
 
@@ -67,6 +87,12 @@ class ModelMemory:
 
     def recall(self, remembered: Array, known: Bools, theta: Array) -> Array:
         return select(known, repeat(theta, len(known)) - remembered, zeros(remembered, *remembered.shape))
+
+    def put(self, remembered: Rows, who: Ints, theta: Array, delta: Array) -> Rows:
+        return remembered.put(who, theta - delta)
+
+    def total(self, weights: Floats, of_rows: Array, theta: Array) -> Array:
+        return float(weights.sum()) * double(theta) - of_rows
 
     def weights(self, allocation: Allocation, joined: Bools) -> tuple[Floats, Floats]:
         return split(allocation, joined)
@@ -84,6 +110,12 @@ class NoMemory:
     def recall(self, remembered: Array, known: Bools, theta: Array) -> Array:
         return remembered
 
+    def put(self, remembered: Rows, who: Ints, theta: Array, delta: Array) -> Rows:
+        return remembered
+
+    def total(self, weights: Floats, of_rows: Array, theta: Array) -> Array:
+        return of_rows
+
     def weights(self, allocation: Allocation, joined: Bools) -> tuple[Floats, Floats]:
         fresh, _ = split(allocation, joined)
         if allocation.fresh is None:
@@ -94,3 +126,49 @@ class NoMemory:
 
 
 memories: dict[str, Memory] = {m.kind: m for m in (UpdateMemory(), ModelMemory(), NoMemory())}
+
+
+# Where few are asked -------------------------------------------------------------------------------------------------
+
+Sum = Mapping[str, Array]  # "weights" [N] and, in double precision, "total" [P]: the rows' sum with these weights
+NOTHING: Sum = MappingProxyType({})
+
+
+def summed(before: Sum, remembered: Rows, weights: Floats, theta: Array) -> Sum:
+    """The sum of the rows with other weights: from the last one by those that differ, or anew where that are most of them."""
+    zero = double(zeros(theta, len(theta)))
+    old = before.get("weights", np.zeros(len(weights)))
+    changed = np.flatnonzero(weights != old)
+    if 2 * len(changed) < np.count_nonzero(weights):
+        total, step = before["total"], weights - old
+    else:
+        total, step, changed = zero, weights, np.flatnonzero(weights)
+    for some in remembered.portions(changed):
+        total = total + combine(step[some], double(take(remembered, some)))
+    return {"weights": weights, "total": total}
+
+
+def not_summed(before: Sum, remembered: Rows, who: Ints, theta: Array) -> Sum:
+    """The sum without some rows, which are about to change."""
+    if not before or not before["weights"][who].any():
+        return before
+    weights = np.array(before["weights"])
+    weights[who] = 0.0
+    return summed(before, remembered, weights, theta)
+
+
+def standing_in(
+    memory: Memory, before: Sum, remembered: Rows, known: Bools, stored: Floats, theta: Array, *, each: bool
+) -> tuple[Floats, Array, Sum]:
+    """Weights and updates `[M, P]` that stand in for those who did not join, and the sum to go on from.
+
+    One update that is all of them, with weight 1; `each` of them by itself where the aggregation has to see them so.
+    """
+    if each:  # of those who never joined, too: an update of zeros, with a weight
+        who = np.flatnonzero(stored)
+        return stored[who], memory.recall(take(remembered, who), known[who], theta), NOTHING
+    weights = np.where(known, stored, 0.0)
+    if not (weights.any() or before):
+        return np.zeros(0), zeros(theta, 0, len(theta)), NOTHING
+    after = summed(before, remembered, weights, theta)
+    return np.ones(1), cast(memory.total(weights, after["total"], theta), theta)[None], after

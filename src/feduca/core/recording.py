@@ -64,18 +64,25 @@ class Finished:
 
     def mask(self, chosen: Bools) -> Bools:
         """The same for a mask; False where nobody answered."""
-        return np.isin(np.arange(self.silos), self.reports.clients[chosen])
+        full = np.zeros(self.silos, bool)
+        full[self.reports.clients[chosen]] = True
+        return full
 
     def words(self, values: Sequence[str], otherwise: str, unasked: str = "") -> list[str]:
         """The same for words; whoever was asked and has none has another than whoever was not."""
         full = [otherwise] * self.silos
-        if self.asked is not None and len(self.asked) < self.silos:
+        if self.few is not None:
             full = [unasked] * self.silos
-            for k in self.asked:
+            for k in self.few.tolist():
                 full[k] = otherwise
-        for k, word in zip(self.reports.clients, values):
+        for k, word in zip(self.reports.clients.tolist(), values):
             full[k] = word
         return full
+
+    @property
+    def few(self) -> Ints | None:
+        """Who was asked, where that was not everybody."""
+        return None if self.asked is None or len(self.asked) == self.silos else self.asked
 
 
 def round_record(done: Finished, scores: Scores | None, seconds: Mapping[str, float]) -> RoundRecord:
@@ -154,6 +161,7 @@ def client_record(done: Finished) -> ClientRecord:
         utility_points=_points(seen.points, reports.clients, done.silos),
         standing=None if done.server.standing is None else done.server.standing.standing(done.after.history),
         noted={name: done.spread(values) for name, values in seen.noted.items()} or None,
+        asked=done.few,
     )
 
 

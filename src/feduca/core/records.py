@@ -3,16 +3,21 @@
 Both become one line of JSON each (`rounds.jsonl`, `clients.jsonl`; packed by `runs/lines.py`). Undefined is null. Everything
 that depends on a clock lives in `seconds`, so that two runs of the same seed are equal but for that one object. Accuracy,
 participation and shares are fractions of 1.
+
+Where a cohort is asked, the clients' line has entries for those who were asked alone: its length follows the cohort and not the
+federation. `of_cohort` makes such a line, `of_all` is what everybody reads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
+
+from feduca.types import NOT_ASKED, Ints
 
 Column = Sequence[Any] | np.ndarray
 
@@ -87,12 +92,13 @@ class ClientRecord:
         None  # between 0 and 1, where the server keeps it; limited at 1/2 and below (trust/work.py)
     )
     noted: Mapping[str, Column] | None = None  # with an outside option: trainings of the round, and an offer's weights
+    asked: Ints | None = field(default=None, metadata={"written": False})  # who was; None: everybody
 
 
 def plain(value: Any) -> Any:
     """JSON-ready: arrays become lists, NaN and infinities become null."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.metadata.get("written", True)}
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biu":
             return value.tolist()
@@ -113,6 +119,57 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+COHORT = "cohort"  # of a line: {"silos": how many there are, "asked": the places of those the columns are of}
+MOST = 1 << 20  # silos of a line
+_COMMON = ("round", "places")  # what is no column
+_OTHERWISE = {"status": NOT_ASKED, "reason": "", "eq1": False, "capped": False, "advice": ""}  # all else: null
+
+
+def of_cohort(record: ClientRecord) -> dict[str, Any]:
+    """The record as JSON-ready columns; where not everybody was asked, of those who were, under a word on who they are."""
+    if record.asked is None:
+        return plain(record)
+    who, n = record.asked, len(record.status)
+    found: dict[str, Any] = {"round": record.round, COHORT: {"silos": n, "asked": who.tolist()}}
+    for f in fields(record):
+        if f.metadata.get("written", True):
+            found[f.name] = plain(_some(getattr(record, f.name), who, who.tolist()))
+    return found
+
+
+def _some(value: Any, who: Ints, places: Sequence[int]) -> Any:
+    """The entries `who` of a column, or of every column of a mapping."""
+    if isinstance(value, Mapping):
+        return {key: x if key in _COMMON else _some(x, who, places) for key, x in value.items()}
+    if isinstance(value, np.ndarray):
+        return value[who]
+    return [value[k] for k in places] if isinstance(value, list | tuple) else value
+
+
+def of_all(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A line with entries for all silos again. ValueError where it says nonsense about who was asked."""
+    if COHORT not in line:
+        return line
+    told = line[COHORT]
+    n, who = (told.get("silos"), told.get("asked")) if isinstance(told, Mapping) else (None, None)
+    if type(n) is not int or not 0 < n <= MOST or not isinstance(who, list) or len(who) > n:
+        raise ValueError("a line does not say who was asked")
+    if not all(type(k) is int and 0 <= k < n for k in who):
+        raise ValueError(f"a line names silos that are none of {n}")
+
+    def wide(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: wide(key, x) for key, x in value.items()}
+        if not isinstance(value, list) or len(value) != len(who) or name in _COMMON:
+            return value
+        full = [_OTHERWISE.get(name)] * n
+        for k, entry in zip(who, value):
+            full[k] = entry
+        return full
+
+    return {name: wide(name, value) for name, value in line.items() if name != COHORT}
 
 
 def mean(values: Any) -> float | None:

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from feduca.core.arrays import put, take, zeros
+from feduca.core.rows import Rows
 from feduca.core.weights import checked, name_of
 from feduca.errors import ConfigError, RunError
 from feduca.types import LEFT, Allocation, Bools, Floats, Ints, Mechanism, Reports, Round, ServerState
 
-_NOT_PER_SILO = ("round", "previous", "told", "local", "validation_loss")  # of a Round, as an array
+_NOT_PER_SILO = ("round", "delta", "previous", "told", "local", "validation_loss")  # of a Round, as an array here
 _PER_SILO = ("alpha", "slack", "satisfied", "applied", "fresh", "stored")  # of an Allocation, `[N]` each
 
 
@@ -49,7 +50,8 @@ def departed(state: ServerState, reports: Reports | None = None, left: Bools | N
 def absences(before: Ints, reports: Reports, asked: Ints | None = None) -> Ints:
     """Silent rounds in a row, after this round's reports; those in which a silo was not `asked` (None: all were) do not count."""
     heard = [k for k, status in zip(reports.clients, reports.status) if status != "absent"]
-    after = before + 1 if asked is None else before + np.isin(np.arange(len(before)), asked)
+    after = before.copy()
+    after[slice(None) if asked is None else asked] += 1
     after[heard] = 0
     return after
 
@@ -68,6 +70,7 @@ def allocate(mechanism: Mechanism, state: Any, seen: Round, seed: int) -> tuple[
     part = replace(
         seen,
         **{f.name: take(getattr(seen, f.name), inside) for f in fields(Round) if f.name not in _NOT_PER_SILO},
+        delta=lambda: take(seen.delta, inside),
         previous=_cut(seen.previous, inside),
         told={name: values[inside] for name, values in seen.told.items()},
         validation_loss=None if seen.validation_loss is None else seen.validation_loss[inside],
@@ -109,6 +112,7 @@ def erase(state: ServerState, who: Bools | None) -> ServerState:
     return replace(
         state,
         remembered=put(state.remembered, rows, zeros(state.remembered, len(rows), state.remembered.shape[1])),
+        recalled={},  # to be summed anew
         last_joined=np.where(stay, state.last_joined, 0),
         gamma=np.where(stay, state.gamma, np.nan),
         zeta=np.where(stay[:, None], state.zeta, np.nan),
@@ -124,12 +128,13 @@ def grow(state: ServerState, census: Census, mechanism: Mechanism, seed: int) ->
     old, n = len(state.examples), len(census.examples)
     if n == old:
         return state
-    more, known = n - old, np.arange(old)
+    more, known, rows = n - old, np.arange(old), state.remembered
     fresh, _ = mechanism.init(census.examples, seed)
     declared = getattr(mechanism, "per_silo", None)
     return replace(
         state,
-        remembered=put(zeros(state.remembered, n, state.remembered.shape[1]), known, state.remembered),
+        remembered=rows.grown(n) if isinstance(rows, Rows) else put(zeros(rows, n, rows.shape[1]), known, rows),
+        recalled={},
         last_joined=np.concatenate([state.last_joined, np.zeros(more, int)]),
         formed=spread(state.formed, known, n),
         announced=spread(state.announced, known, n),

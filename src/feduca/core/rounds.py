@@ -9,7 +9,7 @@ or many federations in lockstep. Nothing here knows which, and there is no other
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,13 @@ import numpy as np
 
 from feduca.core import heard, roster, secure
 from feduca.core.aggregation import Weighted, norms
-from feduca.core.arrays import finite, put, repeat, select, zeros
+from feduca.core.arrays import finite, put, repeat, select, take, zeros
 from feduca.core.cohort import Cohort
-from feduca.core.memory import Memory
+from feduca.core.memory import Memory, not_summed, standing_in
 from feduca.core.messages import models
 from feduca.core.recording import Finished, client_record, round_record
 from feduca.core.records import WITHOUT, ClientRecord, RoundRecord
+from feduca.core.rows import Rows, Store
 from feduca.core.share import Share
 from feduca.core.weights import checked
 from feduca.errors import RunError
@@ -75,6 +76,10 @@ class Server:
     cohort: Cohort | None = None  # whom to ask in a round; None: everybody
     decliners: str = "all"  # what they tell; where it is less, the last losses heard of a silo stand
 
+    def few(self, silos: int) -> bool:
+        """Whether rounds ask fewer silos than there are: then what is kept of them lies in a store (rows.py)."""
+        return self.cohort is not None and self.cohort.size < silos
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -89,14 +94,17 @@ OnRound = Callable[[RoundRecord, ClientRecord, ServerState], None]
 Evaluate = Callable[[Array], Scores | None]
 
 
-def begin(server: Server, theta: Array, examples: Ints) -> ServerState:
+def begin(server: Server, theta: Array, examples: Ints, store: Store | None = None) -> ServerState:
     """The state before round 1. The initial weights are announced, though nobody has gone into theta yet."""
     n = len(examples)
+    few = server.few(n) and not server.secure
     state, first = checked(server.mechanism, server.mechanism.init(examples, server.seed), n, round=0)
     return ServerState(
         round=1,
         theta=theta,
-        remembered=zeros(theta, n, 0 if server.secure else len(theta)),
+        remembered=(store or Store()).rows("remembered", theta, n)
+        if few
+        else zeros(theta, n, 0 if server.secure else len(theta)),
         last_joined=np.zeros(n, int),
         smallest_cohort=n,
         formed=first,
@@ -213,6 +221,7 @@ def advance(
     who.
     """
     n = len(state.examples)
+    who = reports.clients if isinstance(state.remembered, Rows) else np.arange(n)  # whose updates are looked at
     joined = np.zeros(n, bool)
     joined[reports.clients] = reports.joined
     gone = roster.departed(state, reports, left)
@@ -221,7 +230,7 @@ def advance(
     gamma[reports.clients[fitted]], zeta[reports.clients[fitted]] = reports.gamma[fitted], reports.zeta[fitted]
     history, told = heard.of_round(state.history, reports, n, lasting=server.decliners != "all")
 
-    delta = _delta(server, state, reports, joined)
+    delta = _delta(server, state, reports, who, joined[who])
 
     mechanism = server.mechanism
     absences = roster.absences(state.absences, reports, asked)
@@ -233,7 +242,7 @@ def advance(
         zeta=zeta,
         examples=state.examples,
         train_loss=told.pop(heard.LOSS),
-        delta=delta,
+        delta=delta if len(who) == n else lambda: put(zeros(delta, n, len(state.theta)), who, delta),
         previous=state.pending,
         told=told,
         local=_local(server, state.round),
@@ -256,14 +265,13 @@ def advance(
         solved, joined = replace(solved, reason=f"{sums.why} {solved.reason}".strip()), sums.counted
         theta, moments = server.aggregation.next(*sums.step, parameters, state.moments, beside)
         formed, remembered, history = sums.formed, state.remembered, {**history, **sums.history}
+        recalled = {}
     else:
         sums = None
         fresh, stored = without(gone, *server.memory.weights(used, joined))
-        recalled = server.memory.recall(state.remembered, state.last_joined > 0, state.theta)
-        theta, moments = server.aggregation.next(
-            state.theta, fresh, delta, stored, recalled, joined, parameters, state.moments, beside
+        theta, moments, remembered, recalled = _combined(
+            server, state, fresh, stored, delta, who, joined, parameters, beside
         )
-        remembered = server.memory.store(state.remembered, joined, state.theta, delta)
         # Without a memory the participants' weights were renormalised: those are what went into theta (step 1).
         formed = replace(used, alpha=fresh + stored) if server.memory.kind == "none" else used
     if not finite(theta):
@@ -290,18 +298,48 @@ def advance(
         moments=moments,
         past={} if server.standing is None else kept(state.history, state.past, state.round, state.theta),
         contributed=None if sums is None else sums.contributed,
+        recalled=recalled,
     )
     return after, solved
 
 
-def _delta(server: Server, state: ServerState, reports: Reports, joined: Bools) -> Array:
-    """Everybody's update, 0 where there is none; of silos that mask theirs no number is known."""
-    n, theta = len(state.examples), state.theta
+def _delta(server: Server, state: ServerState, reports: Reports, who: Ints, joined: Bools) -> Array:
+    """The updates of `who`, 0 where there is none; of silos that mask theirs no number is known."""
+    n, theta = len(who), state.theta
     if server.secure:
-        return zeros(theta, n, 1) * float("nan")
-    models = put(repeat(theta, n), reports.clients, reports.theta)
+        return zeros(theta, len(state.examples), 1) * float("nan")
+    models = reports.theta if who is reports.clients else put(repeat(theta, n), reports.clients, reports.theta)
     delta = select(joined, repeat(theta, n) - models, zeros(theta, n, len(theta)))
     return server.aggregation.clipped(delta, joined)
+
+
+def _combined(
+    server: Server,
+    state: ServerState,
+    fresh: Floats,
+    stored: Floats,
+    delta: Array,
+    who: Ints,
+    joined: Bools,
+    parameters: int,
+    shift: Array | None,
+) -> tuple[Array, Mapping[str, Array], Array, Mapping[str, Array]]:
+    """The next model, the optimiser's state, what is remembered now, and its running sum where that are Rows."""
+    memory, aggregation, before, known = server.memory, server.aggregation, state.remembered, state.last_joined > 0
+    if not isinstance(before, Rows):
+        recalled = memory.recall(before, known, state.theta)
+        theta, moments = aggregation.next(
+            state.theta, fresh, delta, stored, recalled, joined, parameters, state.moments, shift
+        )
+        return theta, moments, memory.store(before, joined, state.theta, delta), {}
+    each = aggregation.kind != "mean"
+    weights, updates, total = standing_in(memory, state.recalled, before, known, stored, state.theta, each=each)
+    theta, moments = aggregation.next(
+        state.theta, fresh[who], delta, weights, updates, joined[who], parameters, state.moments, shift
+    )
+    rows = np.flatnonzero(joined[who])
+    total = not_summed(total, before, who[rows], state.theta)
+    return theta, moments, memory.put(before, who[rows], state.theta, take(delta, rows)), total
 
 
 def without(gone: Bools, fresh: Floats, stored: Floats) -> tuple[Floats, Floats]:
@@ -324,12 +362,15 @@ def rounds(
     on_round: OnRound = lambda record, clients, state: None,
     state: ServerState | None = None,
     census: roster.TakeCensus | None = None,
+    store: Store | None = None,
 ) -> Rounds:
     """The loop. `state` continues an earlier one; `evaluate` scores the new global model after each round.
 
+    Where few of many silos are asked, what is remembered of them lies in `store` (None: in main memory).
+
     `census` is for federations that silos may join or leave: it is asked before every round.
     """
-    state = state or begin(server, theta, examples)
+    state = state or begin(server, theta, examples, store)
     left = None
     while state.round <= server.rounds:
         if census is not None:
@@ -377,10 +418,19 @@ def steps(
     *,
     evaluate: Evaluate = lambda theta: None,
     state: ServerState | None = None,
+    store: Store | None = None,
 ) -> Iterator[tuple[RoundRecord, ClientRecord, ServerState]]:
     """The loop as a generator for users: one item per finished round."""
     finished: list[tuple[RoundRecord, ClientRecord, ServerState]] = []
-    loop = rounds(server, theta, examples, evaluate=evaluate, on_round=lambda *item: finished.append(item), state=state)
+    loop = rounds(
+        server,
+        theta,
+        examples,
+        evaluate=evaluate,
+        on_round=lambda *item: finished.append(item),
+        state=state,
+        store=store,
+    )
     asked = next(loop, None)
     while asked is not None:
         try:

@@ -12,6 +12,7 @@ from feduca.client.memory import blank, rows, written
 from feduca.client.requests import Steps, drive
 from feduca.client.step import completed, step
 from feduca.core.messages import alone, each_its_own, together
+from feduca.core.rows import Store
 from feduca.types import Announcements, Array, ClientMemory, Reports, Task
 
 BESIDE = "secure."  # what masked.py adds to a snapshot: beside a silo's memory, not in it
@@ -21,14 +22,15 @@ class InProcess:
     """Every silo of `task`, behaving as `how` says. Holds the clients' memory: it *is* the clients.
 
     `one_at_a_time` steps client by client instead of all in one batched call: slower, and to the bit what silos on machines of
-    their own compute.
+    their own compute. Where few of them are asked at a time, their models lie in a `store`.
     """
 
-    def __init__(self, task: Task, how: Behaviour, *, one_at_a_time: bool = False) -> None:
+    def __init__(self, task: Task, how: Behaviour, *, one_at_a_time: bool = False, store: Store | None = None) -> None:
         self.silos = tuple(task.silos)
         self._one_at_a_time = one_at_a_time
         self._task = task
         self._how = how
+        self._store = store
         self._memory: ClientMemory | None = None
 
     def exchange(self, announcements: Announcements) -> Reports:
@@ -41,7 +43,7 @@ class InProcess:
     def steps(self, announcements: Announcements) -> Steps[Reports]:
         """The same as a coroutine, for drivers that answer several federations at once."""
         clients = announcements.clients
-        memory = self._memory or blank(announcements.theta, len(self.silos), self._how.family)
+        memory = self._memory or self._blank(announcements.theta)
         examples = np.asarray(self._task.examples)[clients]
         counted = getattr(self._task, "validation_examples", None)
         validation = None if counted is None else np.asarray(counted)[clients]
@@ -49,17 +51,20 @@ class InProcess:
         after, reports = yield from step(
             before, asked, self._how, self._task.parameters, examples, validation, self._initial
         )
-        self._memory = written(memory, clients, after)
+        self._memory = written(memory, clients, after, self._store)
         return reports
 
     def choices(self, announcements: Announcements) -> Steps[Choice]:
         """What silos would choose and deploy now. Nothing of it is remembered, and the training that would follow is left out."""
         clients = announcements.clients
-        memory = rows(self._memory or blank(announcements.theta, len(self.silos), self._how.family), clients)
+        memory = rows(self._memory or self._blank(announcements.theta), clients)
         counted = getattr(self._task, "validation_examples", None)
         validation = None if counted is None else np.asarray(counted)[clients]
         asked = completed(memory, each_its_own(announcements), self._how)
         return (yield from decide(memory, asked, self._how, validation, self._initial))
+
+    def _blank(self, theta: Array) -> ClientMemory:
+        return blank(theta, len(self.silos), self._how.family, self._store)
 
     def _initial(self) -> Array:
         return self._task.init(self._how.seed)

@@ -35,15 +35,18 @@ from feduca.client.stack import FEWEST, Stack
 from feduca.core import utility
 from feduca.core.aggregation import Weighted
 from feduca.core.cohort import Cohort
+from feduca.core.machine import memory
 from feduca.core.memory import memories
 from feduca.core.records import plain
 from feduca.core.rounds import Server
+from feduca.core.rows import Store
 from feduca.core.share import share_of
 from feduca.errors import ConfigError, DataError, InputError, shown
 from feduca.federation import InProcess
 from feduca.recipes.folders import DATA_SETS, NATURAL, entries, folder_there, is_folder
-from feduca.recipes.footprint import check_memory
+from feduca.recipes.footprint import LARGE, check_memory, stored
 from feduca.recipes.schema import Recipe
+from feduca.runs.store import OnDisk
 from feduca.trust.gate import Gate
 from feduca.trust.outliers import Outliers
 from feduca.trust.plausibility import Plausibility
@@ -66,10 +69,14 @@ class Experiment:
     server: Server
     federation: InProcess | MaskedSilos
     theta: Array
+    store: Store | None = None  # where what is kept of silos lies, if few of many are asked
 
 
-def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
-    """Everything a run needs. A `task` of the user's own replaces the recipe's `[task]` and `[engine]`."""
+def build(recipe: Recipe, seed: int, task: Task | None = None, files: OnDisk | None = None) -> Experiment:
+    """Everything a run needs. A `task` of the user's own replaces the recipe's `[task]` and `[engine]`.
+
+    `files` is where silos' models lie if they lie on the disk; None: in files that go with the run.
+    """
     if task is not None and recipe.own not in (None, fingerprint(task)):
         raise InputError(
             "the task is not the one this run was made with (other data, model, metric, loss or engine): pass that one, or "
@@ -81,10 +88,24 @@ def build(recipe: Recipe, seed: int, task: Task | None = None) -> Experiment:
         _check_alone(recipe, task)
     check_cohort(recipe, len(task.silos))
     server, behaviour = make_server(recipe, seed, task), behaviour_of(recipe, seed, task)
-    federation = InProcess(task, behaviour)
+    store = store_of(recipe, server, task, files)
+    federation = InProcess(task, behaviour, store=store)
     if recipe.privacy.secure_aggregation:
         federation = masked(recipe, federation, task.parameters)
-    return Experiment(task, server, federation, task.init(seed))
+    return Experiment(task, server, federation, task.init(seed), store)
+
+
+def store_of(recipe: Recipe, server: Server, task: Task, files: OnDisk | None) -> Store | None:
+    """Where silos' models lie, if few of many are asked: in memory; on the disk if that is asked for, or if they are large."""
+    silos, kind = len(task.silos), recipe.cohort.store
+    if not server.few(silos):
+        return None
+    needed = stored(recipe, silos, task.size)
+    if kind == "auto":
+        needs_all = recipe.aggregation.kind != "mean" and recipe.memory.kind != "none"
+        large = needed > memory() * LARGE and not (needs_all or recipe.privacy.secure_aggregation)
+        kind = "disk" if large else "memory"
+    return Store() if kind == "memory" else files or OnDisk(None)
 
 
 def masked(recipe: Recipe, federation: Federation, parameters: int, **more: Any) -> MaskedSilos:

@@ -230,6 +230,7 @@ class Recipe(Table):
                 " another rule, or quits 0"
             )
         self._standing_makes_sense()
+        self._store_makes_sense()
         self._outside_makes_sense()
         self._stack_makes_sense()
         check_secure(self)
@@ -269,6 +270,18 @@ class Recipe(Table):
                         f"standing.{key} is {value!r} with standing.kind 'off', under which nobody asks for work; use"
                         " standing.kind = 'work'"
                     )
+
+    def _store_makes_sense(self) -> None:
+        if self.cohort.store == "disk" and self.aggregation.kind != "mean" and self.memory.kind != "none":
+            raise ConfigError(
+                f"cohort.store is 'disk' with aggregation.kind {self.aggregation.kind!r} and memory.kind {self.memory.kind!r},"
+                " which looks at what is remembered of all silos at once; use memory.kind = 'none', or cohort.store = 'memory'"
+            )
+        if self.cohort.store == "disk" and self.privacy.secure_aggregation:
+            raise ConfigError(
+                "cohort.store is 'disk' with privacy.secure_aggregation, whose silos keep what they contributed in memory; use"
+                " cohort.store = 'memory'"
+            )
 
     def _outside_makes_sense(self) -> None:
         p, o = self.participation, self.outside
@@ -388,10 +401,11 @@ class Recipe(Table):
         return unset if self.gate.outlier is None else self.gate.outlier
 
     def hash(self) -> str:
-        """A name for what this recipe computes: everything but its name, seeds, tables of rows and checkpoints."""
+        """A name for what this recipe computes: everything but its name, seeds, tables of rows, checkpoints and their kin."""
         what = self._of_the_run({"name", "seeds", "compare", "axes", "smoke", "checkpoint", "study", "also"})
         what["schema"] = SCHEMA
         what["gate"]["outlier"] = self.outlier  # unset or set to what unset means: the same run
+        del what["cohort"]["store"]
         for dotted, unused in _LATER.items():
             *path, last = dotted.split(".")
             table = what[path[0]] if path else what

@@ -282,11 +282,19 @@ class CohortTable(Table):
     availability: Chance | list[Chance] = (
         1.0  # that a silo is there in a round: one for all, or one for each in their order
     )
+    store: Literal["auto", "memory", "disk"] = (
+        "auto"  # where what is kept of silos lies; auto: on disk where it is large
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Self:
         if self.size is None and (self.draw, self.availability) != ("uniform", 1.0):
             raise ValueError("draw and availability need a cohort, and cohort.size is not set: give cohort.size, too")
+        if self.size is None and self.store != "auto":
+            raise ValueError(
+                f"store is {self.store!r}, and cohort.size is not set: without a cohort all is in memory; give cohort.size,"
+                " or leave store out"
+            )
         if self.draw != "availability" and self.availability != 1.0:
             raise ValueError(
                 f"availability needs draw = 'availability', and draw is {self.draw!r}: set draw, or leave availability out"

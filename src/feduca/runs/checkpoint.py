@@ -2,6 +2,7 @@
 
     checkpoint/round-00000007/state.json          words, numbers and the names of arrays, with a checksum over all of it
     checkpoint/round-00000007/arrays.safetensors  the arrays; state.json holds their checksum
+    checkpoint/rows/own.rows                      where few of many silos are asked: their rows (store.py)
 
 A checkpoint is written into a hidden folder, flushed to the disk and renamed, so it exists whole or not at all; the last two are
 kept, or more, so that a damaged one has a predecessor. Nothing is ever unpickled. What goes in is a tree (see `Tree`): the
@@ -24,14 +25,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from feduca.core.rows import Rows
 from feduca.errors import CheckpointError, InputError
-from feduca.runs import files
+from feduca.runs import files, store
+from feduca.runs.store import OnDisk
 from feduca.types import Allocation, Array, Certificate, ClientMemory, ServerState
 
 T = TypeVar("T")
 
 # None, bool, int, float, str, a list or a dict (string keys) of trees, a numpy array of numbers, a torch tensor, or one of the
-# dataclasses in `_TYPES`. Tuples come back as lists. This is what a mechanism's state must be made of, too.
+# dataclasses in `_TYPES`, or Rows. Tuples come back as lists. This is what a mechanism's state must be made of, too.
 Tree = Any
 
 SCHEMA = 1
@@ -69,7 +72,7 @@ def write(folder: Path, number: int, tree: Tree, keep: int = KEPT) -> Path:
     from safetensors.numpy import save_file
 
     arrays: dict[str, np.ndarray] = {}
-    encoded = _encode(tree, arrays, "")
+    encoded = _encode(tree, arrays, "", folder / store.FOLDER)
     final = folder / _name(number)
     part = folder / f".{final.name}.part"
     try:
@@ -95,8 +98,11 @@ def write(folder: Path, number: int, tree: Tree, keep: int = KEPT) -> Path:
     return final
 
 
-def read(path: Path, like: Array | None = None) -> Tree:
-    """The tree that `write` put at `path`. Tensors come back on the device of `like` (on the CPU without it)."""
+def read(path: Path, like: Array | None = None, rows: OnDisk | None = None) -> Tree:
+    """The tree that `write` put at `path`. Tensors come back on the device of `like` (on the CPU without it).
+
+    `rows` are the run's files of rows, where it is to go on: whoever writes there has to know what checkpoints know.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -104,7 +110,8 @@ def read(path: Path, like: Array | None = None) -> Tree:
         body = _body(path)
         if not isinstance(body["arrays"], str) or files.digest(path / _ARRAYS) != body["arrays"]:
             raise CheckpointError(f"{path}/{_ARRAYS} does not match its checksum")
-        return _decode(body["tree"], load_file(path / _ARRAYS), like)
+        rows = rows or OnDisk(path.parent / store.FOLDER)
+        return _decode(body["tree"], load_file(path / _ARRAYS), like, rows)
 
 
 def records(path: Path) -> Mapping[str, Mapping[str, Any]]:
@@ -168,8 +175,9 @@ def existing(folder: Path) -> list[Path]:
 
 
 def remains(folder: Path) -> list[Path]:
-    """The same and what a crash may have left of one that was being written."""
-    return [*existing(folder), *folder.glob(".round-*.part")]
+    """The same, what a crash may have left of one that was being written, and the files of rows."""
+    rows = folder / store.FOLDER
+    return [*existing(folder), *folder.glob(".round-*.part"), *([rows] if rows.is_symlink() or rows.exists() else [])]
 
 
 def numbered(folder: Path) -> dict[int, Path]:
@@ -201,17 +209,18 @@ class Schedule:
         every = self._every_s if self._every_s is not None else (0.0 if self._bytes <= SMALL else SELDOM)
         return time.monotonic() - self._last >= every
 
-    def wrote(self, path: Path) -> None:
+    def wrote(self, path: Path, rows: int = 0) -> None:
+        """One is at `path`, with so many bytes of rows since the last one."""
         self._last = time.monotonic()
-        self._bytes = (path / _ARRAYS).stat().st_size
+        self._bytes = (path / _ARRAYS).stat().st_size + rows
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Trees
 
 
-def _encode(tree: Tree, arrays: dict[str, np.ndarray], where: str) -> Any:
-    """JSON-ready; arrays are put aside under the path that leads to them."""
+def _encode(tree: Tree, arrays: dict[str, np.ndarray], where: str, home: Path = Path()) -> Any:
+    """JSON-ready; arrays are put aside under the path that leads to them, and rows lie in `home`."""
     if tree is None or isinstance(tree, bool | str):
         return tree
     if isinstance(tree, int | np.integer):
@@ -221,37 +230,48 @@ def _encode(tree: Tree, arrays: dict[str, np.ndarray], where: str) -> Any:
     if isinstance(tree, np.bool_):
         return bool(tree)
     if isinstance(tree, list | tuple):
-        return [_encode(item, arrays, f"{where}.{i}") for i, item in enumerate(tree)]
+        return [_encode(item, arrays, f"{where}.{i}", home) for i, item in enumerate(tree)]
+    if isinstance(tree, Rows):
+        about, parts = store.described(tree, home)
+        kind = _host(tree.book.empty)[1]
+        kinds = {name: kind if name in ("rows", "empty") else "numpy" for name in parts}
+        return {"$rows": about} | {k: _aside(x, kinds[k], arrays, f"{where}.{k}") for k, x in parts.items()}
     if is_dataclass(tree) and type(tree).__name__ in _TYPES:
-        return {"$type": type(tree).__name__} | _encode(vars(tree), arrays, where)
+        return {"$type": type(tree).__name__} | _encode(vars(tree), arrays, where, home)
     if isinstance(tree, Mapping):
         for key in tree:
             if not isinstance(key, str) or key.startswith("$"):
                 raise CheckpointError(
                     f"a checkpoint cannot hold the key {key!r} (at {where or 'the top'}); use a plain string"
                 )
-        return {key: _encode(value, arrays, f"{where}.{key}") for key, value in tree.items()}
+        return {key: _encode(value, arrays, f"{where}.{key}", home) for key, value in tree.items()}
     host, kind = _host(tree)
     if host is None or host.dtype.kind not in "biuf":
         what = type(tree).__name__ if host is None else f"array of {host.dtype}"
         raise CheckpointError(
             f"a checkpoint cannot hold a {what} (at {where or 'the top'}); use numbers, words or arrays"
         )
+    return _aside(host, kind, arrays, where)
+
+
+def _aside(host: np.ndarray, kind: str, arrays: dict[str, np.ndarray], where: str) -> dict[str, str]:
     name = where.lstrip(".") or "array"
     arrays[name] = np.ascontiguousarray(host).reshape(host.shape)
     return {"$array": name, "kind": kind}
 
 
-def _decode(node: Any, arrays: Mapping[str, np.ndarray], like: Array | None) -> Tree:
+def _decode(node: Any, arrays: Mapping[str, np.ndarray], like: Array | None, rows: OnDisk | None = None) -> Tree:
     if isinstance(node, list):
-        return [_decode(item, arrays, like) for item in node]
+        return [_decode(item, arrays, like, rows) for item in node]
     if not isinstance(node, dict):
         return node
     if "$float" in node:
         return float(node["$float"])
     if "$array" in node:
         return _device(arrays[node["$array"]], node["kind"], like)
-    values = {key: _decode(value, arrays, like) for key, value in node.items() if key != "$type"}
+    values = {key: _decode(value, arrays, like, rows) for key, value in node.items() if key != "$type"}
+    if "$rows" in node and rows is not None:
+        return store.read_back(values.pop("$rows"), values, rows)
     if "$type" not in node:
         return values
     cls = _TYPES[node["$type"]]
@@ -269,10 +289,7 @@ def _host(x: Any) -> tuple[np.ndarray | None, str]:
         return x, "numpy"
     if not hasattr(x, "detach"):
         return None, ""
-    x, kind = x.detach().cpu(), str(x.dtype)
-    return (
-        x.float() if kind == "torch.bfloat16" else x
-    ).numpy(), kind  # numpy has no bfloat16; float32 holds it exactly
+    return store.host(x), str(x.dtype)
 
 
 def _device(x: np.ndarray, kind: str, like: Array | None) -> Array:

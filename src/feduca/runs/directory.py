@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feduca.core.records import plain
+from feduca.core.rows import Rows, rows_in
 from feduca.errors import Busy, CheckpointError, FeducaError, InputError, RunError
 from feduca.runs import checkpoint, files, manifest
 from feduca.runs.checkpoint import Checkpoint
@@ -33,6 +34,7 @@ from feduca.runs.lines import Lines, encoded
 from feduca.runs.locks import held, locked
 from feduca.runs.manifest import nothing_kept, state_of
 from feduca.runs.result import RunResult, load
+from feduca.runs.store import FOLDER, OnDisk, slots_of
 from feduca.runs.summary import LAST, deployed_accuracy, over_seeds, summarise
 from feduca.runs.vouched import GROWING, vouched
 from feduca.types import Array, ServerState
@@ -104,6 +106,8 @@ class RunDirectory:
         self._lengths = dict.fromkeys(self.FILES, 0)
         self.clients = Lines(self.path / manifest.CLIENTS)  # the silos' records so far
         self._fixed: dict[str, bytes] = {}  # what is written once: the recipe and the environment
+        self.rows = OnDisk(self.checkpoints / FOLDER if keep else None)  # where silos' rows lie, if that is on disk
+        self._known: dict[int, list[Rows]] = {}  # by checkpoint, the rows that it knows: their slots stay as they are
         self._lock: BaseFileLock | None = None
         self._begun = False  # from here on an early end is recorded
 
@@ -196,6 +200,11 @@ class RunDirectory:
                     file.truncate(length)
                 self._digests[name] = files.hashed(self.path / name, length)
             checkpoint.discard_after(self.checkpoints, done)
+            self._known[done] = in_files(point)
+            for number, path in checkpoint.numbered(self.checkpoints).items():
+                if number < done and self._known[done]:
+                    with contextlib.suppress(CheckpointError):
+                        self._known[number] = in_files(checkpoint.read(path, theta, self.rows))
             self._write(manifest.STATUS, {"schema": manifest.SCHEMA, "state": "running"})
             self._begun = True
         except OSError as error:
@@ -226,17 +235,22 @@ class RunDirectory:
         for name, text in self._fixed.items():
             known[name] = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
         done = state.round - 1
+        point = Checkpoint(self._run, state, clients, known)
+        rows = in_files(point)
+        since = sum(slots.written for one in rows if (slots := slots_of(one)) is not None)
         try:
             for name in self.FILES:
                 with files.appending(self.path / name) as file:
                     os.fsync(file.fileno())
-            path = checkpoint.write(self.checkpoints, done, Checkpoint(self._run, state, clients, known), self._kept)
+            path = checkpoint.write(self.checkpoints, done, point, self._kept)
         except OSError as error:
             older = [path.name for path in checkpoint.existing(self.checkpoints)]
             stays = f"{older[0]} stays in use" if older else "there is none to resume from yet"
             log.warning("checkpoint of round %d not written (%s); %s", done, error.strerror, stays)
             return False
-        self._schedule.wrote(path)
+        self._schedule.wrote(path, since)
+        there = checkpoint.numbered(self.checkpoints)
+        self._known = {number: kept for number, kept in {**self._known, done: rows}.items() if number in there}
         return True
 
     def waits(self, why: str) -> None:
@@ -278,7 +292,7 @@ class RunDirectory:
 
     def _usable(self, path: Path, theta: Array, silos: Sequence[str]) -> Checkpoint:
         """The checkpoint at `path`, if it fits this run's task, too."""
-        point = vouched(self.path, path, self._run, theta)
+        point = vouched(self.path, path, self._run, theta, self.rows)
         seen, n = point.state.theta, len(silos)
         if type(seen) is not type(theta) or seen.shape != theta.shape or seen.dtype != theta.dtype:
             raise CheckpointError(f"{path} holds a model that is not this run's")
@@ -300,3 +314,8 @@ class RunDirectory:
 
     def _write(self, name: str, value: Any) -> None:
         write_whole(self.path / name, json.dumps(value, indent=1))
+
+
+def in_files(point: Checkpoint) -> list[Rows]:
+    """The rows of a checkpoint that lie in files."""
+    return [rows for rows in rows_in(point) if slots_of(rows) is not None]

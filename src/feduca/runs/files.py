@@ -120,6 +120,13 @@ def appending(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFELY, 0o666), "ab")
 
 
+def changing(path: Path) -> BinaryIO:
+    """A file to read and to change in place, made where there is none; never the target of a link, nor what a backup shares."""
+    with contextlib.suppress(FileNotFoundError):
+        unshared(path)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o666), "r+b", buffering=0)
+
+
 def unshared(path: Path) -> None:
     """A file that is to be changed in place gets content of its own: a backup may share it through a hard link."""
     if os.lstat(path).st_nlink > 1:

@@ -2,6 +2,7 @@
 
 A line is JSON. A round of thousands of silos has megabytes of it, so in a long line each large column is `{"$zlib": "..."}`
 instead: its JSON, compressed, in base64. Columns are packed one by one, so that who wants one of them unpacks only that.
+A line of a cohort has entries of those who were asked, and reads as one of all silos (core/records.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
+from feduca.core.records import COHORT, of_all
 from feduca.errors import InputError
 from feduca.runs import files
 
@@ -41,14 +43,14 @@ def decoded(line: bytes, only: Container[str] | None = None) -> Any:
         return item
     found = {}
     for key, value in item.items():
-        if only is not None and key not in only:
+        if only is not None and key not in only and key != COHORT:
             continue
         if isinstance(value, dict) and value.keys() == {PACKED}:
             text = _unpacked(value[PACKED], room)
             room -= len(text)
             value = json.loads(text)
         found[key] = value
-    return found
+    return of_all(found)
 
 
 def _packed(text: str) -> str:
@@ -165,7 +167,9 @@ class Packed(Records):
 
     def one(self, i: int, only: Container[str] | None = None) -> Record:
         item = json.loads(zlib.decompress(self._items[i]))
-        return item if only is None else {key: value for key, value in item.items() if key in only}
+        if only is not None:
+            item = {key: value for key, value in item.items() if key in only or key == COHORT}
+        return dict(of_all(item))
 
 
 class _Chosen(Records):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from feduca.core.records import ClientRecord, RoundRecord, plain
+from feduca.core.records import ClientRecord, RoundRecord, of_cohort, plain
 from feduca.recipes.schema import Recipe
 from feduca.runs.directory import Resumed, RunDirectory, RunResult, summarise
 from feduca.runs.lines import Packed, Records
@@ -53,7 +53,7 @@ class Session:
         if said["asked"] is None:  # as it was before there were cohorts
             del said["asked"]
         self.records.append(said)
-        silos = plain(per_client)
+        silos = of_cohort(per_client)
         if self.directory is None:
             self.kept.append(silos)
         else:

@@ -14,6 +14,7 @@ from feduca.errors import CheckpointError, InputError
 from feduca.runs import checkpoint, files, manifest
 from feduca.runs.checkpoint import Checkpoint
 from feduca.runs.result import RunResult, load
+from feduca.runs.store import OnDisk
 from feduca.types import Array, ServerState
 
 log = logging.getLogger("feduca")
@@ -24,9 +25,9 @@ GROWING = (
 )  # a checkpoint knows how they began; the recipe and the environment never change
 
 
-def vouched(folder: Path, point: Path, run: str, like: Array | None = None) -> Checkpoint:
+def vouched(folder: Path, point: Path, run: str, like: Array | None = None, rows: OnDisk | None = None) -> Checkpoint:
     """The checkpoint at `point` of the run in `folder`, which is called `run` (the recipe's hash and the seed)."""
-    found = checkpoint.read(point, like)
+    found = checkpoint.read(point, like, rows)
     if not isinstance(found, Checkpoint) or not isinstance(found.state, ServerState):
         raise CheckpointError(f"{point} does not hold the state of a run")
     if found.run != run:

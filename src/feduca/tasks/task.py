@@ -34,7 +34,7 @@ from feduca.tasks.engines.private import train_private
 from feduca.tasks.metrics import Criterion, each, mixable, why_not_mixable
 from feduca.tasks.models.layout import Layout
 from feduca.tasks.tally import Tally
-from feduca.types import Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores
+from feduca.types import SPLITS, Answered, Array, Floats, Ints, LocalSpec, Predictions, Scores
 
 log = logging.getLogger("feduca")
 
@@ -141,19 +141,31 @@ class TorchTask:
 
     @property
     def silos(self) -> Sequence[str]:
-        return tuple(silo.name for silo in self.members)
+        return self._names
 
     @property
     def examples(self) -> Ints:
-        return np.array([len(silo.rows["train"]) for silo in self.members])
+        return self._counts["train"]
 
     @property
     def validation_examples(self) -> Ints:
-        return np.array([len(silo.rows["validation"]) for silo in self.members])
+        return self._counts["validation"]
 
     @property
     def test_examples(self) -> Ints:
-        return np.array([len(silo.rows.get("test", ())) for silo in self.members])
+        return self._counts["test"]
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        return tuple(silo.name for silo in self.members)
+
+    @cached_property
+    def _counts(self) -> dict[str, Ints]:
+        """How many examples each silo has, which is asked in every round."""
+        found = {s: np.array([len(silo.rows.get(s, ())) for silo in self.members]) for s in SPLITS}
+        for counts in found.values():
+            counts.flags.writeable = False
+        return found
 
     @property
     def parameters(self) -> int:

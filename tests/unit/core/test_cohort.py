@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import feduca
 from feduca import api
+from feduca.core import roster
 from feduca.core.cohort import Cohort
 from feduca.core.rounds import advance, announce, begin
 from feduca.errors import ConfigError
@@ -162,3 +165,32 @@ def test_what_makes_no_sense_is_refused_in_a_line(settings, said):
         feduca.run("quickstart", settings, rounds=1)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_silos_come_and_are_forgotten_while_few_are_asked():
+    """What is remembered of them lies in a store; its running sum is made anew."""
+    settings = {**ASKED, "mechanism.name": "fedavg", "memory.kind": "update", "participation.rule": "always"}
+    experiment = build(load("quickstart", settings), 0)
+    server, federation, task = experiment.server, experiment.federation, experiment.task
+    state = begin(server, experiment.theta, task.examples)
+
+    def play(state):
+        asked = announce(server, state)
+        return advance(server, state, federation.exchange(asked), None, asked.clients)[0]
+
+    for _ in range(4):
+        state = play(state)
+    assert state.recalled
+    known = np.flatnonzero(state.last_joined)
+    more = np.concatenate([task.examples, [50, 60]])
+    grown = roster.grow(state, roster.Census(more, np.zeros(12, bool)), server.mechanism, 0)
+    assert np.array_equal(np.asarray(grown.remembered)[:10], np.asarray(state.remembered))
+    assert not np.asarray(grown.remembered)[10:].any()
+    assert not grown.recalled
+    gone = np.isin(np.arange(10), known[:2])
+    left = roster.erase(replace(state, left=gone), gone)
+    assert not np.asarray(left.remembered)[gone].any()
+    assert np.asarray(left.remembered)[known[2:]].any(1).all()
+    assert np.asarray(state.remembered)[known].any(1).all()  # an earlier state stays what it was
+    after, wanted = play(left), play(replace(left, recalled={}))
+    assert np.array_equal(np.asarray(after.theta), np.asarray(wanted.theta))
