@@ -39,17 +39,25 @@ def test_the_summary_holds_cells_of_the_study_and_no_others():
         assert ("honest_limited" in one["honest"]) == (one["labels"]["standing"] == "on")
 
 
+TOO_MANY = {  # judged by sketches of 2,048 numbers, which were too short
+    "fmnist": {"FedUCA, Eq. 2"},
+    "cifar10": {"FedAvg, everybody in", "best mixture from consensus", "stack, everybody trains"},
+}
+NAMED = {"fmnist": "Fashion-MNIST, FedUCA", "cifar10": "CIFAR-10"}
+
+
 @pytest.mark.parametrize("data", dict.fromkeys(one["labels"]["data"] for one in FOUND))
 def test_honest_silos_keep_their_standing(data):
-    """The rate that must be small, where nobody deviates. The page names the one cell where it is not."""
-    for one in FOUND:
-        if one["labels"]["data"] == data and one["labels"]["standing"] == "on":
-            rate = one["honest"]["honest_limited"]
-            if (data, one["labels"]["method"]) == ("fmnist", "FedUCA, Eq. 2"):
-                assert rate > 0.01, "now it is small there, too: take it out of here and off the page"
-                assert f"| Fashion-MNIST, FedUCA | {100 * rate:.1f} |" in PAGE
-            else:
-                assert rate <= 0.01
+    """The rate that must be small, where nobody deviates. The page names the cells where it is not."""
+    rates = {
+        one["labels"]["method"]: one["honest"]["honest_limited"]
+        for one in FOUND
+        if one["labels"]["data"] == data and one["labels"]["standing"] == "on"
+    }
+    large = {method: rate for method, rate in rates.items() if rate > 0.01}
+    assert set(large) == TOO_MANY.get(data, set()), "where it is small now, take it out of here and off the page"
+    if large:
+        assert f"| {NAMED[data]} | {100 * max(large.values()):.1f} |" in PAGE
 
 
 def test_before_a_study_is_run_the_page_says_so(tmp_path):
