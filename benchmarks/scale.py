@@ -177,14 +177,16 @@ def peer(name: str) -> dict[str, Any]:
         (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
         command = [sys.executable, "-m", module, str(folder)]
         try:
-            done = subprocess.run(command, env=quiet(), capture_output=True, text=True, timeout=LIMIT, check=False)
+            done = subprocess.run(
+                command, env=quiet(), capture_output=True, text=True, encoding="utf-8", timeout=LIMIT, check=False
+            )
         except subprocess.TimeoutExpired:
             return {"left_out": f"longer than {LIMIT:g} s"}
         if done.returncode:
             return {"left_out": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
-        theirs = {"wall": min(json.loads((folder / f"{name}.json").read_text())[1:])}
+        theirs = {"wall": min(json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))[1:])}
         if (spent := folder / f"{name}-cpu.json").exists():
-            theirs["cpu"] = min(json.loads(spent.read_text())[1:])
+            theirs["cpu"] = min(json.loads(spent.read_text(encoding="utf-8"))[1:])
     ours = apart("fastest", silos)
     return {"silos": silos, "theirs": theirs, "ours": ours}
 
@@ -220,7 +222,9 @@ def apart(*case: Any) -> dict[str, Any]:
     """A case in a process of its own."""
     command = [sys.executable, __file__, "--one", json.dumps(case)]
     try:
-        said = subprocess.run(command, env=quiet(), capture_output=True, text=True, timeout=LIMIT, check=False)
+        said = subprocess.run(
+            command, env=quiet(), capture_output=True, text=True, encoding="utf-8", timeout=LIMIT, check=False
+        )
     except subprocess.TimeoutExpired:
         return {"longer_than": LIMIT}
     if said.returncode:
