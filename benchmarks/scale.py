@@ -3,6 +3,7 @@
     python benchmarks/scale.py            everything (minutes), into benchmarks/results/scale.json and docs/scale.md
     python benchmarks/scale.py --smoke    two small federations, printed only
     python benchmarks/scale.py --tables   docs/scale.md from what was measured before
+    python benchmarks/scale.py --only study   one part anew: federations, large, study or peers
 
 A federation is a process of its own with one thread, in which the methods run one after the other on the same data: silos of 20
 examples of 16 numbers in two classes (or from 2 to 200 of them, log-normal), a softmax model of 34 parameters, one epoch of
@@ -63,10 +64,11 @@ FEDERATIONS: list[tuple[str, int, int]] = [  # sizes of silos, how many there ar
     ("log-normal", 100, 100),
     ("log-normal", 10_000, COHORT),
 ]
-STUDY = "name = 'study'\nrounds = 30"  # of quickstart's silos
+STUDY = "name = 'study'\nrounds = 600"  # of quickstart's silos: long beside the start of a process
 LARGE = [256, 370]  # hidden layers of a model of 100,000 parameters
 PEERS = {"pfl": ("feduca.bench.with_pfl", "pfl", 1_000, 6), "flower": ("feduca.bench.with_flower", "ray", 100, 4)}
 LIMIT = 240.0  # seconds of one process
+PARTS = ("federations", "large", "study", "peers")
 
 
 def counts(sizes: str, silos: int) -> np.ndarray:
@@ -232,36 +234,32 @@ def apart(*case: Any) -> dict[str, Any]:
     return json.loads(said.stdout.splitlines()[-1])
 
 
-def measure() -> None:
-    """Everything, told and kept as it comes."""
-    found: dict[str, Any] = {}
+def measure(only: str | None) -> None:
+    """Everything, or one part of it beside what is known of the others; told and kept as it comes."""
+    found: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8")) if only else {}
 
     def tell(name: str, value: dict[str, Any]) -> None:
         print(name, value, file=sys.stderr, flush=True)
         RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
-    bare = apart("federation", "equal", 1, 1)["megabytes"]
-    found |= {
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "federations": [],
-        "large": {},
-        "study": {},
-        "peers": {},
-    }
-    for sizes, silos, asked in FEDERATIONS:
-        seen = apart("federation", sizes, silos, asked)
-        if "megabytes" in seen:
-            seen["megabytes"] = round(seen["megabytes"] - bare)
-        found["federations"].append({"sizes": sizes, "silos": silos, "asked": asked, **seen})
-        tell("federation", found["federations"][-1])
-    for store in ("disk", "memory"):
+    found |= {"cores": os.cpu_count(), "machine": platform.machine()}
+    wanted = [only] if only else list(PARTS)
+    found |= {part: [] if part == "federations" else {} for part in wanted}
+    if "federations" in wanted:
+        bare = apart("federation", "equal", 1, 1)["megabytes"]
+        for sizes, silos, asked in FEDERATIONS:
+            seen = apart("federation", sizes, silos, asked)
+            if "megabytes" in seen:
+                seen["megabytes"] = round(seen["megabytes"] - bare)
+            found["federations"].append({"sizes": sizes, "silos": silos, "asked": asked, **seen})
+            tell("federation", found["federations"][-1])
+    for store in ("disk", "memory") if "large" in wanted else ():
         found["large"][store] = apart("large", store, 10_000, 10)
         tell(store, found["large"][store])
-    for workers in (1, 2, 4):
+    for workers in (1, 2, 4) if "study" in wanted else ():
         found["study"][str(workers)] = study(workers)
         tell("workers", found["study"])
-    for name in PEERS:
+    for name in PEERS if "peers" in wanted else ():
         found["peers"][name] = peer(name)
         tell(name, found["peers"][name])
 
@@ -323,6 +321,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -333,7 +332,7 @@ def main() -> None:
         print(json.dumps([apart("federation", "equal", 10, 10), apart("federation", "log-normal", 40, 10)]))
         return
     if not given.tables:
-        measure()
+        measure(given.only)
     replace_tables(DOCUMENT, tables(json.loads(RESULT.read_text(encoding="utf-8"))))
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/which-reading.md: `python -m paper.readings_page [RESULTS [TARGET]]`.
+"""The tables of docs/which-reading.md and its tables' page: `python -m paper.readings_page [RESULTS [TARGET ...]]`.
 
 A reading is scored by how far its participation is from what the paper prints, with a penalty for a default accuracy that is
 off. The rule was committed before the first run of the search; the page has it in words, this file in code.
@@ -358,4 +358,5 @@ def write(results: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main("readings_page", "Write the tables of the search for the paper's reading.", ["docs/which-reading.md"], write)
+    pages = [f"docs/which-reading{part}.md" for part in ("", "-tables", "-mixtures")]
+    main("readings_page", "Write the tables of the search for the paper's reading.", pages, write)

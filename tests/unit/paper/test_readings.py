@@ -186,8 +186,9 @@ def test_a_reading_wins_if_it_is_clearly_nearer():
     )  # 14 points of accuracy too few
 
 
-def test_the_committed_page_is_what_the_summaries_say():
-    text = (ROOT / "docs/which-reading.md").read_text()
+@pytest.mark.parametrize("name", ["which-reading.md", "which-reading-tables.md", "which-reading-mixtures.md"])
+def test_the_committed_pages_are_what_the_summaries_say(name):
+    text = (ROOT / "docs" / name).read_text()
     assert filled(text, lambda name: page.block(ROOT / "results", name)) == text  # else: python -m paper.readings_page
 
 
