@@ -122,6 +122,7 @@ def _server(server: ServerFolder) -> Iterator[Finding]:
 def _silo(silo: SiloFolder) -> Iterator[Finding]:
     yield from _authority(silo.path, silo.name)
     yield from _private(silo.path / "key", silo.name)
+    yield from _pair(silo)
     veto, leave = (silo.state / "veto").is_file(), (silo.state / "leave").is_file()
     if veto or leave:
         word = "leave" if leave else "veto"
@@ -187,6 +188,29 @@ def _private(path: Path, name: str = "server", what: str = "key") -> Iterator[Fi
         return
     mode = stat.S_IMODE(path.stat().st_mode)
     yield Finding(f"{name}'s {what}", mode & 0o077 == 0, f"mode {mode:o}", f"chmod 600 {path}")
+
+
+def _pair(silo: SiloFolder) -> Iterator[Finding]:
+    """Whether the private key is one, and the one whose public half the server was given."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+
+    what, remedy = (
+        f"{silo.name}'s key pair",
+        "copy the folder's own key again, or make a new pair: `feduca deploy rotate`",
+    )
+    if not (silo.path / "key").is_file():
+        return  # said already
+    try:
+        key = load_ssh_private_key((silo.path / "key").read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        yield Finding(what, False, f"key is no private key ({error})", remedy)
+        return
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    if (silo.path / "key.pub").is_file():
+        known = (silo.path / "key.pub").read_bytes().split()[:2]
+        same = public.split()[:2] == known
+        yield Finding(what, same, "key fits key.pub" if same else "key is not the one of key.pub", remedy)
 
 
 def _connection(host: str, port: int, path: Path) -> Iterator[Finding]:

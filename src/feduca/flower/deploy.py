@@ -171,9 +171,22 @@ def run(
         from feduca.flower.operate.seen import Warned
 
         warned = Warned(server), say
+    _wait_for_superlink(server)
     number = submit(server, again=again)
     follow(server, number, directory, before, watch, seconds, warned)
     return load(directory.path)
+
+
+def _wait_for_superlink(server: ServerFolder, seconds: float = 60.0) -> None:
+    """After a boot, or in a script, `run.sh` may come before what `start.sh` starts is there."""
+    deadline = time.monotonic() + seconds
+    while not reachable(server):
+        if time.monotonic() > deadline:
+            where = ":".join(map(str, server.local))
+            raise RunError(
+                f"no SuperLink answers at {where} within {seconds:g} s: start server/start.sh, then this again"
+            )
+        time.sleep(0.2)
 
 
 def follow(

@@ -117,13 +117,15 @@ class FlowerFederation:
             here = [m for m in (*self.register.members, *met.values()) if m.node in online and not m.left]
             if len(here) >= silos:
                 break
+            away = {node: why for node, (_, why) in self._turned_away.items() if node in online}
+            if not waits and not here and away.keys() == online.keys() and away and set(away.values()) <= set(OUT):
+                waits = self._closed()
             if time.monotonic() > deadline:
                 if len(here) >= self._quorum:
                     self.note(
                         f"{len(here)} of {silos} silos came within {self._patience.silos_s:g} s; going on with them"
                     )
                     break
-                away = {node: why for node, (_, why) in self._turned_away.items() if node in online}
                 there = len(here) + sum(why == POLICY for why in away.values())
                 if there < self._quorum or time.monotonic() > deadline + self._patience.closed_s:
                     seen = ", ".join(m.name for m in here) or "none"
@@ -134,9 +136,7 @@ class FlowerFederation:
                         f"{silos} silos were expected within {self._patience.silos_s:g} s, these came: {seen};"
                         f" {odd}{'; ' * bool(odd)}start the others' SuperNodes (`feduca deploy check` helps) and resume"
                     )
-                if not waits:  # they are there, and decide themselves when they come
-                    self._wait("the run", f"they are asked again every {self._patience.stranger_s:g} s")
-                waits = True
+                waits = waits or self._closed()  # they are there, and decide themselves when they come
             self._greet(online, {member.node for member in met.values()})
             for member in self._greetings(online, met):
                 met[member.name] = member
@@ -289,6 +289,11 @@ class FlowerFederation:
             self.note(f"round {round} is asked again: not every silo declines by its policy", "goes-on", round=round)
             self._waiting("")
         return waits
+
+    def _closed(self) -> bool:
+        """Nobody comes before round 1: True, once that is said."""
+        self._wait("the run", f"they are asked again every {self._patience.stranger_s:g} s")
+        return True
 
     def _wait(self, what: str, how: str, **about: object) -> None:
         """Say once for what the run waits."""

@@ -277,6 +277,26 @@ def test_before_the_first_round_silos_that_decline_are_waited_for_beyond_the_tim
     assert said.count(f"silo-2 (node 12) takes no part: {UNAPPROVED}") == 1
 
 
+def test_before_the_first_round_it_is_said_as_soon_as_everybody_is_out(tmp_path, brisk):
+    """Not when `silos_timeout` is over, ten minutes later."""
+    app = App(rounds=2)
+    grid = LocalGrid(nodes(app, tmp_path))
+    pause(tmp_path, 0, 1, 2)
+    told: list[str] = []
+
+    def waiting(why):
+        told.append(why)
+        for k in range(3) if why else ():
+            (tmp_path / f"{k}" / "veto").unlink()
+
+    federation = FlowerFederation(
+        grid, Register(), run="r", recipe=app.recipe.hash(), size=4, curve=3,
+        patience=Patience(silos_s=60.0, poll_s=0.01, stranger_s=0.05), waiting=waiting,
+    )  # fmt: skip
+    federation.gather(3)
+    assert told == [WAITS, ""]
+
+
 def test_who_was_turned_away_is_named_where_too_few_came(tmp_path):
     good = nodes(App(rounds=9), tmp_path)
     met = FlowerFederation(
