@@ -363,9 +363,8 @@ class Round:
     zeta: Floats
     examples: Ints
     train_loss: Floats
-    delta: (
-        Array  # [N, P], theta - theta_k where joined, 0 elsewhere; given as a function, it is made for who looks at it
-    )
+    # [N, P], theta - theta_k where joined, 0 elsewhere. Given as a function, it is made for who looks at it.
+    delta: Array
     previous: Allocation
     told: Mapping[str, Floats] = field(default_factory=dict)  # what the method's client part told, NaN where it did not
     local: LocalSpec = LocalSpec()  # the local training that clients were asked for

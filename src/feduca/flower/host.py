@@ -37,9 +37,8 @@ class Host:
         self._due = dict.fromkeys(self._silos, 0.0)
         self._pause = dict.fromkeys(self._silos, FIRST_S)
         self._runs: dict[int, tuple[str, float]] = {}  # by process: whose, and since when
-        self._leash, self._held = (
-            os.pipe()
-        )  # what SuperNodes have for standard input: it closes when this process is gone
+        # What SuperNodes have for standard input: it closes when this process is gone.
+        self._leash, self._held = os.pipe()
 
     def keep(self) -> None:
         """Until standard input closes, or a signal comes."""
